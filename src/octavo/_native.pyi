@@ -1,0 +1,117 @@
+"""Types of the native module (csrc/). Arrays must be C-contiguous and of the given dtype; shapes are checked natively."""
+
+from collections.abc import Sequence
+import numpy as np
+import numpy.typing as npt
+
+Int32Array = npt.NDArray[np.int32]
+F32Array = npt.NDArray[np.float32]
+BytesArray = npt.NDArray[np.uint8]
+
+KERNEL_VERSION: int
+"""Raised whenever a kernel changes the bits it produces."""
+
+def supported_isas() -> list[str]:
+    """Instruction sets this CPU can run, best first: "avx512" (F, BW, VL, VNNI, BF16), "avx2" (with FMA, F16C), "generic"."""
+
+class ThreadPool:
+    """Pinned worker threads, created once; the calling thread is worker 0 and is not pinned. Workers spin briefly, then sleep."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        """One worker a CPU id, in order; -1 leaves that worker unpinned."""
+    @property
+    def num_threads(self) -> int: ...
+    def close(self) -> None:
+        """Join the workers. Idempotent."""
+
+class PackedWeight:
+    """A matrix [rows, columns] repacked for one instruction set's kernels; immutable."""
+
+    def __init__(self, isa: str, pool: ThreadPool, format: str, rows: int, columns: int, data: BytesArray) -> None:
+        """``data`` are the stored bytes [rows * row_bytes] of ``format`` (octavo.weights.formats); they are not kept."""
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes as packed."""
+    @property
+    def run_format(self) -> str:
+        """How it is run, e.g. "Q4_1" when at its own width, or "Q2_K as u4g16" when widened."""
+    @property
+    def activation(self) -> str:
+        """What its inputs become in ``linear``: "q8" (int8, groups of 32), "bf16" or "f32"."""
+    def unpack(self) -> F32Array:
+        """[rows, columns] dequantized; for tests."""
+
+class KVStorage:
+    """K and V of all layers: per layer ``num_blocks`` blocks of ``block_size`` slots, in the kernels' own tile layout."""
+
+    def __init__(
+        self, isa: str, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: str
+    ) -> None:
+        """``dtype``: "bf16", "fp16" or "fp32". Memory is reserved, and touched on first use."""
+    @property
+    def nbytes(self) -> int: ...
+    def read(self, layer: int, block: int) -> tuple[F32Array, F32Array]:
+        """K and V of one block, each [block_size, kv_heads, head_dim], as stored; for tests."""
+
+class Program:
+    """A flat list of op records over numbered buffers, run in one call with the GIL released.
+
+    Buffers are [rows, columns]; rows follow the step: "tokens" or "logits". kinds: "f32", "q8" (int8 codes [columns] + a fp32
+    scale and an int32 sum per group of 32), "bf16". Buffer memory grows when a step needs more rows, and is kept.
+    """
+
+    def __init__(self, isa: str, pool: ThreadPool) -> None: ...
+    def add_buffer(self, kind: str, columns: int, rows: str) -> int:
+        """Returns the buffer's number."""
+    def add_op(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        weights: Sequence[PackedWeight | F32Array | None],
+        ints: Sequence[int],
+        floats: Sequence[float],
+    ) -> None:
+        """Append an op. The kinds and their operands are listed in docs/native.md. Raises ValueError on a mismatch."""
+    def run(
+        self,
+        kv: KVStorage | Sequence[KVStorage] | None,
+        token_ids: Int32Array,
+        positions: Int32Array,
+        query_start: Int32Array,
+        seq_lens: Int32Array,
+        block_tables: Sequence[Int32Array],
+        slot_mapping: Sequence[Int32Array],
+        logits_rows: Int32Array,
+    ) -> F32Array:
+        """Run all ops for one step; returns a view [logits rows, columns] of the last op's output buffer, valid until the next run."""
+    def read(self, buffer: int) -> F32Array:
+        """A copy of a buffer after a run, dequantized; for tests."""
+    def write(self, buffer: int, values: F32Array) -> None:
+        """Set a f32 buffer before a run; for tests of single ops."""
+    def set_timing(self, enabled: bool) -> None: ...
+    def timings(self) -> list[tuple[str, float, int]]:
+        """(op kind, seconds, calls) since timing was enabled."""
+
+def sample(
+    pool: ThreadPool,
+    logits: F32Array,
+    temperature: F32Array,
+    top_k: Int32Array,
+    top_p: F32Array,
+    min_p: F32Array,
+    seeds: npt.NDArray[np.uint64],
+    indices: Int32Array,
+) -> Int32Array:
+    """One token id a row of ``logits`` [rows, vocab]; the rule is octavo.runner.sampler's reference. All arrays are [rows]."""
+
+def logprobs(
+    pool: ThreadPool, logits: F32Array, chosen: Int32Array, num: int
+) -> tuple[Int32Array, F32Array, F32Array, Int32Array]:
+    """Log-softmax facts a row: the ``num`` likeliest ids (ties: lowest id first) and their log-probabilities [rows, num], then the chosen id's
+    log-probability and rank [rows] (1 + the number of tokens with a higher logit)."""
+
+def machine_rates(cpus: Sequence[int], seconds: float) -> dict[str, float]:
+    """Measured with pinned threads on ``cpus``: read_bytes_s, int8_ops_s, bf16_flops_s, fp32_flops_s."""

@@ -1,0 +1,32 @@
+"""The environment, read here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def home() -> Path:
+    """OCTAVO_HOME: where fetched models lie; by default ~/.cache/octavo."""
+    return Path(os.environ.get("OCTAVO_HOME") or Path.home() / ".cache" / "octavo")
+
+
+def isa() -> str | None:
+    """OCTAVO_ISA: force an instruction set (avx512, avx2, generic); unset: the best this CPU has."""
+    return os.environ.get("OCTAVO_ISA") or None
+
+
+def num_threads() -> int | None:
+    """OCTAVO_NUM_THREADS: compute threads; unset: from affinity and cgroup quota."""
+    value = os.environ.get("OCTAVO_NUM_THREADS")
+    return int(value) if value else None
+
+
+def log_level() -> str:
+    """OCTAVO_LOG_LEVEL: debug, info (default), warning, error."""
+    return os.environ.get("OCTAVO_LOG_LEVEL", "info").lower()
+
+
+def offline() -> bool:
+    """HF_HUB_OFFLINE, as huggingface-hub reads it."""
+    return os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")

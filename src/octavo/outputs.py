@@ -1,0 +1,118 @@
+"""What generation gives back: to the user (RequestOutput …) and from the engine to its client (EngineCoreOutput …)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+@dataclass(slots=True)
+class Logprob:
+    """One token's log-probability (nats), its rank (1 is the likeliest) and its text."""
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One completion of a prompt; its text, ids and logprobs always end at the same place."""
+
+    index: int
+    text: str
+    token_ids: list[int]
+    cumulative_logprob: float | None = None
+    logprobs: list[dict[int, Logprob]] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """A request's prompt and its completions so far."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    num_cached_tokens: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class TokenLogprobs(msgspec.Struct, array_like=True):
+    """Log-probabilities at one position.
+
+    ``token_ids[0]`` is the chosen (or prompt) token, with ``logprobs[0]`` and ``rank``; the likeliest
+    tokens follow in falling order (the chosen one may stand among them again).
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    rank: int
+
+
+class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True):
+    """What one step brought one request."""
+
+    request_id: str
+    new_token_ids: list[int]
+    new_logprobs: list[TokenLogprobs] | None = None
+    new_prompt_logprobs: list[TokenLogprobs] | None = None
+    """For prompt tokens 1, 2, …, in order, over one or more messages."""
+    finish_reason: str | None = None
+    stop_reason: int | None = None
+    """The stop token id that ended it, when it was not an end-of-sequence token."""
+    num_cached_tokens: int = 0
+    error: str | None = None
+    times: dict[str, float] | None = None
+    """With the last message: seconds since the epoch of ``queued``, ``scheduled``, ``first_token``, ``finished``."""
+
+
+class EngineCoreOutputs(msgspec.Struct, omit_defaults=True):
+    """All that one step brought, and the engine's state after it; one message on the wire."""
+
+    outputs: list[EngineCoreOutput] = msgspec.field(default_factory=list)
+    stats: EngineStats | None = None
+    timestamp: float = 0.0
+
+
+class EngineStats(msgspec.Struct, omit_defaults=True):
+    """The engine after a step: gauges as they stand, counters as totals since the start."""
+
+    running: int = 0
+    waiting: int = 0
+    oldest_waiting_s: float = 0.0
+    steps: int = 0
+    last_step_time: float = 0.0
+    """Seconds since the epoch."""
+    step_seconds: float = 0.0
+    """Total time in steps; ``native_seconds`` of it in native code."""
+    native_seconds: float = 0.0
+    prompt_tokens: int = 0
+    """Prompt tokens computed or found in the prefix cache, for the first time."""
+    generation_tokens: int = 0
+    preemptions: int = 0
+    recomputed_tokens: int = 0
+    prefix_queries: int = 0
+    """Prompt tokens looked up in the prefix index, and found."""
+    prefix_hits: int = 0
+    kv: dict[str, Any] = msgspec.field(default_factory=dict)
+    """``KVUsage`` as a dict, see octavo.kv.usage."""

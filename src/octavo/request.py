@@ -1,0 +1,93 @@
+"""A request: as it crosses to the engine (EngineCoreRequest) and as the scheduler keeps it (Request)."""
+
+from __future__ import annotations
+
+import time
+from enum import IntEnum
+
+import msgspec
+
+from octavo.outputs import FinishReason
+from octavo.sampling_params import SamplingParams, stop_token_set
+
+
+class EngineCoreRequest(msgspec.Struct, omit_defaults=True):
+    """All that decides a request's tokens. One that already has output resumes exactly where it stopped."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    sampling_params: SamplingParams
+    """``seed`` is set and ``max_tokens`` is a number by now."""
+    output_token_ids: list[int] = msgspec.field(default_factory=list)
+    arrival_time: float = msgspec.field(default_factory=time.time)
+    """Seconds since the epoch."""
+    priority: int = 0
+    """Lower is served first, as in vLLM."""
+    cache_salt: str | None = None
+    """Requests share prefix-cache blocks only with requests of the same salt."""
+    adapter: str | None = None
+
+
+class RequestStatus(IntEnum):
+    WAITING = 0
+    RUNNING = 1
+    PREEMPTED = 2
+    FINISHED = 3
+
+
+class Request:
+    """The scheduler's view of a request. Only the scheduler mutates it.
+
+    Invariant: 0 <= num_computed_tokens <= num_tokens + num_output_placeholders. A step brings
+    num_computed_tokens towards num_tokens; when it gets there, a token is sampled.
+    """
+
+    def __init__(self, core: EngineCoreRequest, eos_token_ids: tuple[int, ...] = ()) -> None:
+        self.request_id = core.request_id
+        self.prompt_token_ids = core.prompt_token_ids
+        self.sampling_params = core.sampling_params
+        self.output_token_ids: list[int] = list(core.output_token_ids)
+        self.all_token_ids: list[int] = [*core.prompt_token_ids, *core.output_token_ids]
+        self.num_prompt_tokens = len(core.prompt_token_ids)
+        self.arrival_time = core.arrival_time
+        self.priority = core.priority
+        self.cache_salt = core.cache_salt
+        self.adapter = core.adapter
+        self.stop_ids = stop_token_set(core.sampling_params, eos_token_ids)
+        self.eos_token_ids = eos_token_ids
+
+        self.status = RequestStatus.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | None = None
+        self.num_computed_tokens = 0
+        self.num_output_placeholders = 0
+        """Tokens that scheduled steps will sample but whose ids have not come back yet."""
+        self.num_cached_tokens = 0
+        """Prompt tokens found in the prefix cache when the request first started."""
+        self.num_preemptions = 0
+        self.num_prompt_logprobs_sent = 0
+        self.scheduled_time: float | None = None
+        self.first_token_time: float | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens whose ids are known: prompt and output."""
+        return len(self.all_token_ids)
+
+    @property
+    def max_tokens(self) -> int:
+        """Most output tokens; the client has made it a number."""
+        assert self.sampling_params.max_tokens is not None
+        return self.sampling_params.max_tokens
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.output_token_ids)
+
+    @property
+    def finished(self) -> bool:
+        return self.status == RequestStatus.FINISHED
+
+    def append_output(self, token_id: int) -> None:
+        self.output_token_ids.append(token_id)
+        self.all_token_ids.append(token_id)

@@ -1,0 +1,58 @@
+"""What the engine needs of whatever runs a step: the real ModelRunner, or a scripted one in tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from octavo.config import EngineArgs
+from octavo.scheduler.output import RunnerOutput, SchedulerOutput
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers with like KV needs: they share one block table."""
+
+    name: str
+    num_layers: int
+    bytes_per_block: int
+    """K and V of one block in all layers of the group, scales included."""
+    window: int = 0
+
+
+@dataclass
+class RunnerInfo:
+    """What the runner found out at load; crosses to the client as a dict."""
+
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    numerics_id: str
+    """Hex digest of all that shapes the output's bits."""
+    groups: list[LayerGroup]
+    available_kv_bytes: int
+    """What gpu_memory_utilization allows now."""
+    isa: str = ""
+    num_threads: int = 0
+    load_phases: dict[str, float] = field(default_factory=dict)
+    """Seconds per phase of loading."""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Runner(Protocol):
+    """Runs scheduled steps on one device. Built from EngineArgs; used by one thread."""
+
+    def __init__(self, args: EngineArgs) -> None:
+        """Load the model. Raises ModelFileError or InvalidRequestError."""
+
+    def info(self) -> RunnerInfo:
+        """Facts about the loaded model; may be called before ``allocate_kv``."""
+
+    def allocate_kv(self, num_blocks: list[int]) -> None:
+        """Allocate KV storage, per group; called once, before the first ``execute``."""
+
+    def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
+        """Run one step. Never raises for one request's sake (see RunnerOutput.errors)."""
+
+    def close(self) -> None:
+        """Free threads and memory. Idempotent."""

@@ -27,8 +27,7 @@ class Parameter:
     """A weight that a model asks for.
 
     ``axes`` names its logical axes, outputs first ("vocab", "embed", "heads", "kv_heads", "mlp"): loading, packing, and
-    later sharding and adapters derive from them. ``gguf`` and ``hf`` are its names in the two file families. ``permuted_heads`` > 0
-    says that GGUF files hold its rows permuted per head, for interleaved rope (the llama family).
+    later sharding and adapters derive from them. ``gguf`` and ``hf`` are its names in the two file families.
     """
 
     name: str
@@ -38,7 +37,6 @@ class Parameter:
     hf: str
     offset: float = 0.0
     """Added to the values of HF files on loading (Gemma's norms are stored as weight - 1)."""
-    permuted_heads: int = 0
 
     @property
     def is_matrix(self) -> bool:

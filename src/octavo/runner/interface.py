@@ -37,6 +37,13 @@ class RunnerInfo:
     load_phases: dict[str, float] = field(default_factory=dict)
     """Seconds per phase of loading."""
     details: dict[str, Any] = field(default_factory=dict)
+    """For ``inspect`` and ``bench``; ModelRunner's has at least, of one step:
+
+    weight_bytes_per_step     bytes of packed weights that a decode step reads (of an untied embedding one row)
+    matmul_params             weights each token is multiplied with, by arithmetic: {"q8": …, "bf16": …, "f32": …}
+    head_params               the same for each row of logits
+    attention_flops_per_pair  per group: operations for one token that attends to one position, 4 * heads * head_dim * layers
+    """
 
 
 class Runner(Protocol):

@@ -1,0 +1,147 @@
+"""From logits to tokens: one call for the whole batch, native where the native module is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.outputs import TokenLogprobs
+from octavo.runner import sampling_reference
+from octavo.runner.sampling_state import SamplingState
+
+if TYPE_CHECKING:
+    from octavo._native import ThreadPool
+
+F32Array = npt.NDArray[np.float32]
+Int32Array = npt.NDArray[np.int32]
+LogprobFacts = tuple[Int32Array, F32Array, F32Array, Int32Array]
+
+LOGPROB_FLOOR = -9999.0
+"""Stands for the log of zero, which neither JSON nor a sum can carry."""
+
+
+@dataclass(slots=True)
+class SamplerOutput:
+    """One entry a row. A failed row has token id -1, no logprobs, and a text in ``errors``."""
+
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs | None]
+    errors: dict[int, str] = field(default_factory=dict)
+    """By row."""
+    native_seconds: float = 0.0
+
+
+class Sampler:
+    """Samples one token a row. Log-probabilities are of the model's own logits, before any mask, bias, penalty or temperature."""
+
+    def __init__(self, pool: ThreadPool | None = None) -> None:
+        """With a thread pool the native kernels sample; without one the reference does, slowly."""
+        self._choose: Callable[[F32Array, Sequence[SamplingState]], list[int]] = _choose_reference
+        self._facts: Callable[[F32Array, Int32Array, int], LogprobFacts] = sampling_reference.logprobs
+        self._native_seconds = 0.0
+        if pool is not None:
+            self._use_native(pool)
+
+    def sample(self, logits: F32Array, rows: Sequence[SamplingState]) -> SamplerOutput:
+        """Sample from ``logits`` [rows, V], which are not changed; ``rows`` get no token appended here."""
+        self._native_seconds = 0.0
+        adjusted = logits
+        if any(state.adjusts for state in rows):
+            adjusted = logits.copy()
+            for row, state in zip(adjusted, rows, strict=True):
+                if state.adjusts:
+                    state.adjust(row)
+        errors = _broken_rows(adjusted)
+        token_ids = self._choose(adjusted, rows)
+        for row in errors:
+            token_ids[row] = -1
+        return SamplerOutput(token_ids, self._logprobs(logits, rows, token_ids), errors, self._native_seconds)
+
+    def prompt_logprobs(self, logits: F32Array, token_ids: Sequence[int], num: int) -> list[TokenLogprobs]:
+        """Log-probabilities of prompt tokens: row i of ``logits`` [rows, V] is what the model expected where ``token_ids[i]`` stands."""
+        ids = np.asarray(token_ids, np.int32)
+        return _pack(ids, self._facts(np.ascontiguousarray(logits), ids, num), [num] * len(ids))
+
+    def _logprobs(self, logits: F32Array, rows: Sequence[SamplingState], token_ids: list[int]) -> list[TokenLogprobs | None]:
+        found: list[TokenLogprobs | None] = [None] * len(rows)
+        asking = [i for i, state in enumerate(rows) if state.params.logprobs is not None and token_ids[i] >= 0]
+        if asking:
+            counts = [rows[i].params.logprobs or 0 for i in asking]
+            chosen = np.array([token_ids[i] for i in asking], np.int32)
+            facts = self._facts(logits if len(asking) == len(rows) else logits[asking], chosen, max(counts))
+            for i, entry in zip(asking, _pack(chosen, facts, counts), strict=True):
+                found[i] = entry
+        return found
+
+    def _use_native(self, pool: ThreadPool) -> None:
+        from octavo import _native
+
+        def choose(logits: F32Array, rows: Sequence[SamplingState]) -> list[int]:
+            arguments = _rule_arrays(rows)
+            start = time.perf_counter()
+            ids = _native.sample(pool, logits, *arguments)
+            self._native_seconds += time.perf_counter() - start
+            return [int(token) for token in ids]
+
+        def facts(logits: F32Array, chosen: Int32Array, num: int) -> LogprobFacts:
+            start = time.perf_counter()
+            found = _native.logprobs(pool, logits, chosen, num)
+            self._native_seconds += time.perf_counter() - start
+            return found
+
+        self._choose, self._facts = choose, facts
+
+
+def _broken_rows(logits: F32Array) -> dict[int, str]:
+    """Rows nothing can be sampled from. One pass: the maximum of a row with a NaN is NaN."""
+    peaks = logits.max(axis=1)
+    errors: dict[int, str] = {}
+    for row in np.flatnonzero(~np.isfinite(peaks)):
+        masked = np.isneginf(peaks[row])
+        errors[int(row)] = "every token is forbidden" if masked else "the model's logits are not finite numbers"
+    return errors
+
+
+def _choose_reference(logits: F32Array, rows: Sequence[SamplingState]) -> list[int]:
+    chosen = np.argmax(logits, axis=1).tolist()
+    for i, state in enumerate(rows):
+        params = state.params
+        if not params.greedy and np.isfinite(logits[i, chosen[i]]):
+            chosen[i] = sampling_reference.sample_row(
+                logits[i], params.temperature, params.top_k, params.top_p, params.min_p, state.seed, len(state.output_token_ids)
+            )
+    return [int(token) for token in chosen]
+
+
+def _rule_arrays(
+    rows: Sequence[SamplingState],
+) -> tuple[F32Array, Int32Array, F32Array, F32Array, npt.NDArray[np.uint64], Int32Array]:
+    """temperature, top_k, top_p, min_p, seeds, indices: the arguments of ``octavo._native.sample``."""
+    params = [state.params for state in rows]
+    return (
+        np.array([p.temperature for p in params], np.float32),
+        np.array([p.top_k for p in params], np.int32),
+        np.array([p.top_p for p in params], np.float32),
+        np.array([p.min_p for p in params], np.float32),
+        np.array([state.seed for state in rows], np.uint64),
+        np.array([len(state.output_token_ids) for state in rows], np.int32),
+    )
+
+
+def _pack(chosen: Int32Array, facts: LogprobFacts, counts: Sequence[int]) -> list[TokenLogprobs]:
+    """Wire records from arrays; row i keeps its ``counts[i]`` likeliest."""
+    top, top_logprobs, chosen_logprobs, ranks = facts
+    top_floored, chosen_floored = np.maximum(top_logprobs, LOGPROB_FLOOR), np.maximum(chosen_logprobs, LOGPROB_FLOOR)
+    return [
+        TokenLogprobs(
+            [int(chosen[i]), *top[i, :count].tolist()],
+            [float(chosen_floored[i]), *top_floored[i, :count].tolist()],
+            int(ranks[i]),
+        )
+        for i, count in enumerate(counts)
+    ]

@@ -1,0 +1,30 @@
+"""What this machine can do at most: the limits that ``bench latency`` compares with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MachineRates:
+    """Measured rates, per second, of all ``cpus`` together."""
+
+    read_bytes_s: float
+    """Bytes read from memory."""
+    int8_ops_s: float
+    """Multiplications and additions of int8, accumulated in int32; a multiply-add is two."""
+    bf16_flops_s: float
+    fp32_flops_s: float
+    cpus: tuple[int, ...]
+
+    def of(self, arithmetic: str) -> float:
+        """Operations a second in "q8", "bf16" or "f32"."""
+        return {"q8": self.int8_ops_s, "bf16": self.bf16_flops_s, "f32": self.fp32_flops_s}[arithmetic]
+
+
+def measure(cpus: Sequence[int], seconds: float = 1.0) -> MachineRates:
+    """Run the native measuring loops on ``cpus``, about ``seconds`` each, and take the best of each."""
+    from octavo import _native
+
+    return MachineRates(**_native.machine_rates(list(cpus), seconds), cpus=tuple(cpus))

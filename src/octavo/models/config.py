@@ -27,7 +27,6 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     attention_bias: bool = False
     output_bias: bool = False
-    mlp_bias: bool = False
     qk_norm: bool = False
     rope_theta: float = 10000.0
     rope_scaling: dict[str, Any] = field(default_factory=dict)

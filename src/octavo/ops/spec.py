@@ -153,6 +153,8 @@ class StepInputs:
     """Per group [T]: block * block_size + position % block_size."""
     logits_rows: Int32Array
     """[L] rows (token indices) whose logits are wanted, rising."""
+    block_size: int = 16
+    """Slots in a block."""
 
 
 class Model(Protocol):

@@ -1,0 +1,145 @@
+"""Passes over traced programs. Each takes and gives back a program in which every value is written once; none changes what is computed.
+
+``lower_activations`` is always needed: it makes explicit what a matrix's format demands of its input. The others fuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from octavo.ops.program import OpRecord, Program, Value
+
+
+def lower(program: Program, activations: Mapping[str, str]) -> Program:
+    """The program as it runs unfused. ``activations`` says per matrix what its input becomes: "q8", "bf16" or "f32"."""
+    return lower_activations(program, activations)
+
+
+def fuse(program: Program, activations: Mapping[str, str]) -> Program:
+    """The program as it runs by default: all passes in order."""
+    program = lower_activations(program, activations)
+    program = merge_linears(program)
+    program = fuse_gated_linear(program)
+    program = fuse_residual(program)
+    program = fuse_quantize(program)
+    return fuse_rope_kv_write(program)
+
+
+def lower_activations(program: Program, activations: Mapping[str, str]) -> Program:
+    """Insert ``quantize`` where a linear's format wants int8 or bf16 inputs, once per value and kind."""
+    next_id = 1 + max(value.id for op in program.ops for value in op.outputs)
+    made: dict[tuple[int, str], Value] = {}
+    ops: list[OpRecord] = []
+    for op in program.ops:
+        weight = op.weights[0] if op.kind == "linear" else None
+        kind = activations[weight.name] if weight is not None else "f32"
+        if kind != "f32":
+            x = op.inputs[0]
+            if (x.id, kind) not in made:
+                made[x.id, kind] = Value(next_id, x.columns, x.rows, kind)
+                next_id += 1
+                ops.append(OpRecord("quantize", (x,), (made[x.id, kind],)))
+            op = replace(op, inputs=(made[x.id, kind], *op.inputs[1:]))
+        ops.append(op)
+    return Program(tuple(ops))
+
+
+def merge_linears(program: Program) -> Program:
+    """Linears over the same input become one op with several matrices (q, k, v; gate, up), at the place of the first."""
+    groups: dict[int, list[OpRecord]] = {}
+    for op in program.ops:
+        if op.kind == "linear":
+            groups.setdefault(op.inputs[0].id, []).append(op)
+    ops = []
+    for op in program.ops:
+        if op.kind != "linear":
+            ops.append(op)
+        elif (group := groups.pop(op.inputs[0].id, None)) is not None:
+            ops.append(_merged(group))
+    return Program(tuple(ops))
+
+
+def _merged(group: list[OpRecord]) -> OpRecord:
+    matrices = [op.weights[0] for op in group]
+    biases = [op.weights[1] for op in group]
+    outputs = tuple(op.outputs[0] for op in group)
+    return OpRecord("linear", group[0].inputs, outputs, (*matrices, *biases), (len(group), 0))
+
+
+def fuse_gated_linear(program: Program) -> Program:
+    """act(gate(x)) * up(x), where nobody else reads gate(x) or up(x) and neither has a bias, becomes ``gated_linear``."""
+    users, producers = program.users(), program.producers()
+    replaced: dict[int, OpRecord | None] = {}
+    for index, op in enumerate(program.ops):
+        if op.kind != "gated_act" or any(len(users[v.id]) != 1 for v in op.inputs):
+            continue
+        source = producers[op.inputs[0].id]
+        linear = program.ops[source]
+        if linear.kind == "linear" and linear.outputs == op.inputs and linear.weights[2:] == (None, None):
+            replaced[source] = OpRecord("gated_linear", linear.inputs, op.outputs, linear.weights[:2], op.ints)
+            replaced[index] = None
+    return _replace(program, replaced)
+
+
+def fuse_residual(program: Program) -> Program:
+    """a + linear(x), where nobody else reads linear(x) and ``a`` is there by then, becomes a linear that adds ``a``."""
+    users, producers = program.users(), program.producers()
+    replaced: dict[int, OpRecord | None] = {}
+    for index, op in enumerate(program.ops):
+        if op.kind != "add":
+            continue
+        for product, residual in (op.inputs[::-1], op.inputs):
+            source = producers[product.id]
+            linear = program.ops[source]
+            alone = linear.kind == "linear" and linear.ints == (1, 0) and users[product.id] == [index]
+            if alone and producers[residual.id] < source:
+                replaced[source] = replace(linear, inputs=(*linear.inputs, residual), outputs=op.outputs, ints=(1, 1))
+                replaced[index] = None
+                break
+    return _replace(program, replaced)
+
+
+def fuse_quantize(program: Program) -> Program:
+    """An op that can write int8 or bf16 itself does so, where only ``quantize`` reads its output."""
+    users, producers = program.users(), program.producers()
+    replaced: dict[int, OpRecord | None] = {}
+    for index, op in enumerate(program.ops):
+        if op.kind != "quantize" or users[op.inputs[0].id] != [index]:
+            continue
+        source = producers[op.inputs[0].id]
+        if program.ops[source].kind in ("rms_norm", "gated_act", "gated_linear", "attention"):
+            replaced[source] = replace(replaced.get(source) or program.ops[source], outputs=op.outputs)
+            replaced[index] = None
+    return _replace(program, replaced)
+
+
+def fuse_rope_kv_write(program: Program) -> Program:
+    """Rope of q and of k, and the write of k and v, become one op, where only the write reads the rotated k."""
+    users, producers = program.users(), program.producers()
+    replaced: dict[int, OpRecord | None] = {}
+    for index, write in enumerate(program.ops):
+        if write.kind != "kv_write" or producers[write.inputs[0].id] >= index:
+            continue
+        k_index = producers[write.inputs[0].id]
+        k_rope = program.ops[k_index]
+        q_index = next((i for i in range(k_index - 1, -1, -1) if program.ops[i].kind == "rope" and i not in replaced), None)
+        if k_rope.kind != "rope" or users[write.inputs[0].id] != [index] or q_index is None:
+            continue
+        q_rope = program.ops[q_index]
+        alike = (q_rope.weights, q_rope.ints[1:], q_rope.floats) == (k_rope.weights, k_rope.ints[1:], k_rope.floats)
+        early = min(users[q_rope.outputs[0].id]) < index
+        if alike and not early:
+            inputs = (q_rope.inputs[0], k_rope.inputs[0], write.inputs[1])
+            ints = (q_rope.ints[0], k_rope.ints[0], *q_rope.ints[1:], *write.ints)
+            replaced[index] = OpRecord("rope_kv_write", inputs, q_rope.outputs, q_rope.weights, ints, q_rope.floats)
+            replaced[q_index] = replaced[k_index] = None
+    return _replace(program, replaced)
+
+
+def _replace(program: Program, replaced: Mapping[int, OpRecord | None]) -> Program:
+    """The program with some ops exchanged, or left out where None."""
+    ops = (replaced.get(index, op) for index, op in enumerate(program.ops))
+    return Program(tuple(op for op in ops if op is not None))
+
+

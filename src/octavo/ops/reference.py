@@ -1,0 +1,177 @@
+"""Each op in plain numpy: slow, short enough to trust, and the oracle that every kernel is tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.ops.spec import Activation, AttentionSpec, F32Array, KVLayer, Model, Ops, Parameter, Rope, RopeStyle, StepInputs
+
+GROUP = 32
+"""Inputs that share a scale when activations are quantized to int8."""
+
+T = TypeVar("T")
+
+
+def round_bf16(x: F32Array) -> F32Array:
+    """fp32 rounded to bfloat16 (nearest, ties to even) and back. NaN and infinities stay what they are."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isfinite(x), rounded.view(np.float32), x)
+
+
+def round_fp16(x: F32Array) -> F32Array:
+    """fp32 rounded to IEEE half and back, saturating at ±65504."""
+    return np.clip(x, -65504, 65504).astype(np.float16).astype(np.float32)
+
+
+ROUNDINGS: dict[str, Callable[[F32Array], F32Array]] = {"bf16": round_bf16, "fp16": round_fp16, "fp32": lambda x: x}
+"""How each KV dtype rounds."""
+
+
+def quantize_q8(x: F32Array) -> tuple[npt.NDArray[np.int8], F32Array]:
+    """int8 codes [rows, columns] and scales [rows, columns / 32]: symmetric, per row and group of 32, ties to even."""
+    groups = np.ascontiguousarray(x, np.float32).reshape(x.shape[0], -1, GROUP)
+    absmax = np.abs(groups).max(-1)
+    scale = absmax / np.float32(127)
+    inverse = np.divide(np.float32(127), absmax, out=np.zeros_like(absmax), where=absmax > 0)
+    codes = np.rint(groups * inverse[..., None]).astype(np.int8)
+    return codes.reshape(x.shape), scale
+
+
+def dequantize_q8(codes: npt.NDArray[np.int8], scales: F32Array) -> F32Array:
+    """The values that ``quantize_q8``'s codes stand for."""
+    groups = codes.reshape(codes.shape[0], -1, GROUP).astype(np.float32)
+    return (groups * scales[..., None]).reshape(codes.shape)
+
+
+def rope_tables(positions: npt.NDArray[np.int32], rope: Rope) -> tuple[F32Array, F32Array]:
+    """cos and sin [tokens, pairs], computed in float64, times ``mscale``."""
+    angles = positions.astype(np.float64)[:, None] * np.asarray(rope.inv_freq, np.float64)
+    return (np.cos(angles) * rope.mscale).astype(np.float32), (np.sin(angles) * rope.mscale).astype(np.float32)
+
+
+def activate(x: F32Array, activation: Activation) -> F32Array:
+    """SiLU, or GELU by its tanh form (Hendrycks & Gimpel 2016)."""
+    if activation == Activation.SILU:
+        return x / (1 + np.exp(-x))
+    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
+    return np.float32(0.5) * x * (1 + np.tanh(inner))
+
+
+class ReferenceKV:
+    """K and V of all layers, [slots, kv_heads, head_dim] each, rounded to the KV dtype when written."""
+
+    def __init__(self, layers: list[KVLayer], num_slots: int, dtype: str = "fp32") -> None:
+        self.round = ROUNDINGS[dtype]
+        shapes = [(num_slots, layer.num_kv_heads, layer.head_dim) for layer in layers]
+        self.k = [np.zeros(shape, np.float32) for shape in shapes]
+        self.v = [np.zeros(shape, np.float32) for shape in shapes]
+
+
+class ReferenceOps(Ops[F32Array]):
+    """Computes each op at once. ``matrices`` maps a parameter's name to fp32 [N, K] (or [n]); ``modes`` to what its inputs become.
+
+    Modes: "q8", "bf16" or "f32" (the default), as ``Ops.linear`` says for the weight's format.
+    """
+
+    def __init__(self, matrices: Mapping[str, F32Array], kv: ReferenceKV, modes: Mapping[str, str] | None = None) -> None:
+        self._matrices, self._kv, self._modes = matrices, kv, modes or {}
+        self.inputs: StepInputs
+
+    def run(self, model: Model, inputs: StepInputs) -> F32Array:
+        """One step of ``model``: logits [logits rows, vocab]."""
+        self.inputs = inputs
+        return model.forward(self)
+
+    def embed(self, weight: Parameter, scale: float = 1.0) -> F32Array:
+        return self._matrices[weight.name][self.inputs.token_ids] * np.float32(scale)
+
+    def rms_norm(self, x: F32Array, weight: Parameter, eps: float, heads: int = 1) -> F32Array:
+        parts = x.reshape(x.shape[0], heads, -1)
+        mean_square = np.mean(parts * parts, axis=-1, keepdims=True)
+        return (parts / np.sqrt(mean_square + np.float32(eps)) * self._matrices[weight.name]).reshape(x.shape)
+
+    def linear(self, x: F32Array, weight: Parameter, bias: Parameter | None = None) -> F32Array:
+        mode = self._modes.get(weight.name, "f32")
+        if mode == "q8":
+            x = dequantize_q8(*quantize_q8(x))
+        elif mode == "bf16":
+            x = round_bf16(x)
+        y: F32Array = x @ self._matrices[weight.name].T
+        return y if bias is None else y + self._matrices[bias.name]
+
+    def rope(self, x: F32Array, heads: int, rope: Rope) -> F32Array:
+        cos, sin = (table[:, None, :] for table in rope_tables(self.inputs.positions, rope))
+        y = x.reshape(x.shape[0], heads, -1).copy()
+        pairs = len(rope.inv_freq)
+        halves = rope.style == RopeStyle.HALF
+        first = np.s_[..., :pairs] if halves else np.s_[..., : 2 * pairs : 2]
+        second = np.s_[..., pairs : 2 * pairs] if halves else np.s_[..., 1 : 2 * pairs : 2]
+        a, b = y[first].copy(), y[second].copy()
+        y[first], y[second] = a * cos - b * sin, b * cos + a * sin
+        return y.reshape(x.shape)
+
+    def kv_write(self, k: F32Array, v: F32Array, layer: KVLayer) -> None:
+        slots = self.inputs.slot_mapping[layer.group]
+        shape = (-1, layer.num_kv_heads, layer.head_dim)
+        self._kv.k[layer.index][slots] = self._kv.round(k.reshape(shape))
+        self._kv.v[layer.index][slots] = self._kv.round(v.reshape(shape))
+
+    def attention(self, q: F32Array, layer: KVLayer, spec: AttentionSpec) -> F32Array:
+        inputs = self.inputs
+        out = np.empty_like(q)
+        sinks = None if spec.sinks is None else self._matrices[spec.sinks.name]
+        for s, length in enumerate(inputs.seq_lens):
+            rows = slice(inputs.query_start[s], inputs.query_start[s + 1])
+            slots = self._slots(layer, s, int(length))
+            k, v = self._kv.k[layer.index][slots], self._kv.v[layer.index][slots]
+            heads = q[rows].reshape(-1, spec.num_heads, layer.head_dim)
+            out[rows] = attend(heads, k, v, inputs.positions[rows], spec, sinks).reshape(out[rows].shape)
+        return out
+
+    def _slots(self, layer: KVLayer, sequence: int, length: int) -> npt.NDArray[np.int64]:
+        """Slots of positions 0 … length - 1; the block size follows from the step's own slots."""
+        table = self.inputs.block_tables[layer.group][sequence].astype(np.int64)
+        size = self.inputs.block_size
+        positions = np.arange(length)
+        return table[positions // size] * size + positions % size
+
+    def gated_act(self, gate: F32Array, up: F32Array, activation: Activation) -> F32Array:
+        return activate(gate, activation) * up
+
+    def add(self, a: F32Array, b: F32Array) -> F32Array:
+        return a + b
+
+    def softcap(self, x: F32Array, cap: float) -> F32Array:
+        return np.float32(cap) * np.tanh(x / np.float32(cap))
+
+    def gather(self, x: F32Array) -> F32Array:
+        return x[self.inputs.logits_rows]
+
+
+def attend(
+    q: F32Array, k: F32Array, v: F32Array, positions: npt.NDArray[np.int32], spec: AttentionSpec, sinks: F32Array | None = None
+) -> F32Array:
+    """Causal attention of one sequence: q [n, heads, d] at ``positions`` over k, v [length, kv_heads, d] → [n, heads, d]."""
+    group = spec.num_heads // k.shape[1]
+    keys = np.arange(k.shape[0])
+    visible = keys <= positions[:, None]
+    if spec.window:
+        visible &= keys > positions[:, None] - spec.window
+    out = np.empty_like(q)
+    for h in range(spec.num_heads):
+        scores = (q[:, h] @ k[:, h // group].T) * np.float32(spec.scale)
+        if spec.softcap:
+            scores = np.float32(spec.softcap) * np.tanh(scores / np.float32(spec.softcap))
+        scores = np.where(visible, scores, -np.inf)
+        top = scores.max(-1, keepdims=True)
+        top = top if sinks is None else np.maximum(top, sinks[h])
+        p = np.exp(scores - top)
+        total = p.sum(-1, keepdims=True)
+        total = total if sinks is None else total + np.exp(sinks[h] - top)
+        out[:, h] = (p / total) @ v[:, h // group]
+    return out

@@ -141,5 +141,3 @@ def _replace(program: Program, replaced: Mapping[int, OpRecord | None]) -> Progr
     """The program with some ops exchanged, or left out where None."""
     ops = (replaced.get(index, op) for index, op in enumerate(program.ops))
     return Program(tuple(op for op in ops if op is not None))
-
-

@@ -1,0 +1,96 @@
+"""A model on the CPU: its weights packed, its program built natively, its KV storage; a step is one native call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from octavo import _native
+from octavo.ops.passes import fuse, lower
+from octavo.ops.program import Constant, Operand, Program, plan_buffers, trace
+from octavo.ops.spec import F32Array, KVLayer, Model, StepInputs
+
+class CpuExecutor:
+    """Runs a model's steps natively. Built once; used by one thread.
+
+    ``matrices`` maps parameter names to packed weights, ``vectors`` to fp32 [n].
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        matrices: Mapping[str, _native.PackedWeight],
+        vectors: Mapping[str, F32Array],
+        *,
+        isa: str,
+        pool: _native.ThreadPool,
+        eager: bool = False,
+    ) -> None:
+        self.isa = isa
+        self.groups = kv_groups(model.kv_layers())
+        self.program = (lower if eager else fuse)(trace(model), {name: weight.activation for name, weight in matrices.items()})
+        self.native_seconds = 0.0
+        self._native = build_native(self.program, matrices, vectors, isa, pool)
+        self._kv: list[_native.KVStorage] = []
+
+    def allocate_kv(self, num_blocks: Sequence[int], block_size: int, dtype: str) -> None:
+        """Storage for each layer group; ``dtype`` is "bf16", "fp16" or "fp32"."""
+        self._kv = [
+            _native.KVStorage(self.isa, len(layers), count, block_size, layers[0].num_kv_heads, layers[0].head_dim, dtype)
+            for layers, count in zip(self.groups, num_blocks, strict=True)
+        ]
+
+    def run(self, inputs: StepInputs) -> F32Array:
+        """Logits [logits rows, vocab] of a step: a view, valid until the next one."""
+        start = time.perf_counter()
+        logits = self._native.run(
+            self._kv,
+            inputs.token_ids,
+            inputs.positions,
+            inputs.query_start,
+            inputs.seq_lens,
+            inputs.block_tables,
+            inputs.slot_mapping,
+            inputs.logits_rows,
+        )
+        self.native_seconds += time.perf_counter() - start
+        return logits
+
+
+def kv_groups(layers: Sequence[KVLayer]) -> list[list[KVLayer]]:
+    """Layers by group, in order. Raises ValueError when a group's layers differ in heads or size."""
+    groups: list[list[KVLayer]] = [[] for _ in range(1 + max(layer.group for layer in layers))]
+    for layer in layers:
+        groups[layer.group].append(layer)
+    for index, group in enumerate(groups):
+        if len({(layer.num_kv_heads, layer.head_dim) for layer in group}) != 1:
+            raise ValueError(f"layer group {index}: its layers differ in KV heads or head size")
+    return groups
+
+
+def build_native(
+    program: Program,
+    matrices: Mapping[str, _native.PackedWeight],
+    vectors: Mapping[str, F32Array],
+    isa: str,
+    pool: _native.ThreadPool,
+) -> _native.Program:
+    """The native twin of ``program``: buffers as planned, ops in order."""
+
+    def operand(weight: Operand) -> _native.PackedWeight | F32Array | None:
+        if weight is None:
+            return None
+        if isinstance(weight, Constant):
+            return np.asarray(weight.values, np.float32)
+        return matrices[weight.name] if weight.is_matrix else vectors[weight.name]
+
+    native = _native.Program(isa, pool)
+    plan = plan_buffers(program)
+    numbers = [native.add_buffer(*buffer) for buffer in plan.buffers]
+    for op in program.ops:
+        inputs = [numbers[plan.place[value.id]] for value in op.inputs]
+        outputs = [numbers[plan.place[value.id]] for value in op.outputs]
+        native.add_op(op.kind, inputs, outputs, [operand(w) for w in op.weights], op.ints, op.floats)
+    return native

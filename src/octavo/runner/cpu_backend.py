@@ -1,0 +1,107 @@
+"""A model on the native CPU back end: packs its weights, builds its executor and sampler, and says what it built."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from octavo import _native, envs
+from octavo.config import EngineArgs
+from octavo.errors import InvalidRequestError
+from octavo.ops.cpu import CpuExecutor
+from octavo.ops.spec import F32Array
+from octavo.ops.threads import choose_cpus
+from octavo.runner.loading import LoadedModel
+from octavo.runner.sampler import Sampler
+from octavo.weights.formats import Weight
+
+
+def build_cpu(args: EngineArgs, loaded: LoadedModel) -> tuple[CpuBackend, Sampler]:
+    """Pack ``loaded``'s weights and build its program for this machine."""
+    isa = choose_isa(args)
+    with loaded.phases("threads"):
+        cpus = choose_cpus(args.num_threads or envs.num_threads())
+        pool = _native.ThreadPool(cpus)
+    with loaded.phases("pack weights"):
+        matrices = {name: pack(weight, isa, pool) for name, weight in loaded.weights.items() if len(weight.shape) == 2}
+        vectors = {name: vector(weight) for name, weight in loaded.weights.items() if len(weight.shape) == 1}
+    with loaded.phases("build program"):
+        executor = CpuExecutor(loaded.model, matrices, vectors, isa=isa, pool=pool, eager=args.enforce_eager)
+    return CpuBackend(executor, matrices, pool, loaded), Sampler(pool)
+
+
+def choose_isa(args: EngineArgs) -> str:
+    """The instruction set asked for, or the best there is. Raises InvalidRequestError when this CPU lacks it."""
+    supported = _native.supported_isas()
+    isa = args.isa or envs.isa() or supported[0]
+    if isa not in supported:
+        raise InvalidRequestError(f"isa = {isa}: this CPU has {', '.join(supported)}", field="isa")
+    return isa
+
+
+def pack(weight: Weight, isa: str, pool: _native.ThreadPool) -> _native.PackedWeight:
+    rows, columns = weight.shape
+    data = np.ascontiguousarray(weight.data).reshape(-1)
+    return _native.PackedWeight(isa, pool, weight.format.name, rows, columns, data)
+
+
+def vector(weight: Weight) -> F32Array:
+    return np.array(weight.data.view(np.float32).reshape(weight.shape))
+
+
+class CpuBackend:
+    """octavo.runner.model_runner.Executor over CpuExecutor, with the facts that inspect and bench want."""
+
+    def __init__(
+        self, executor: CpuExecutor, matrices: dict[str, _native.PackedWeight], pool: _native.ThreadPool, loaded: LoadedModel
+    ) -> None:
+        self._executor, self._matrices, self._pool = executor, matrices, pool
+        self.run, self.allocate_kv = executor.run, executor.allocate_kv
+        self._stored = {name: (weight.format.name, weight.nbytes) for name, weight in loaded.weights.items()}
+        self._loaded = loaded.model
+
+    @property
+    def native_seconds(self) -> float:
+        return self._executor.native_seconds
+
+    def numerics(self) -> dict[str, Any]:
+        return {
+            "kernels": _native.KERNEL_VERSION,
+            "isa": self._executor.isa,
+            "program": self._executor.program.digest(),
+            "formats": {name: weight.run_format for name, weight in self._matrices.items()},
+        }
+
+    def details(self) -> dict[str, Any]:
+        model, config = self._loaded, self._loaded.config
+        tied = model.head is model.embedding
+        body = [p for p in model.parameters() if p.is_matrix and p is not model.embedding and p is not model.head]
+        step_bytes = sum(self._matrices[p.name].nbytes for p in [*body, model.head])
+        step_bytes += 0 if tied else self._matrices[model.embedding.name].nbytes // config.vocab_size
+        return {
+            "isa": self._executor.isa,
+            "num_threads": self._pool.num_threads,
+            "weight_bytes_per_step": step_bytes,
+            "matmul_params": self._params(body),
+            "head_params": self._params([model.head]),
+            "attention_flops_per_pair": [4 * config.num_heads * config.head_dim * len(group) for group in self._executor.groups],
+            "tensors": [self._tensor(name) for name in self._stored],
+            "program": str(self._executor.program).splitlines(),
+        }
+
+    def _params(self, parameters: list[Any]) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        for p in parameters:
+            counts[self._matrices[p.name].activation] += p.shape[0] * p.shape[1]
+        return dict(counts)
+
+    def _tensor(self, name: str) -> dict[str, Any]:
+        stored, nbytes = self._stored[name]
+        packed = self._matrices.get(name)
+        run = ("F32", nbytes) if packed is None else (packed.run_format, packed.nbytes)
+        return {"name": name, "stored": stored, "stored_bytes": nbytes, "run": run[0], "run_bytes": run[1]}
+
+    def close(self) -> None:
+        self._pool.close()

@@ -1,0 +1,171 @@
+"""The persistent batch: one row a request, in arrays that a step updates and gathers from, and never rebuilds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.ops.spec import StepInputs
+from octavo.runner.sampling_state import SamplingState
+from octavo.scheduler.output import NewRequestData, RunningRequestData, SchedulerOutput
+
+Int32Array = npt.NDArray[np.int32]
+
+TOKEN_BYTES_AT_START = 1 << 28
+"""Bytes of token ids that are mapped at start (untouched pages cost nothing); longer sequences make the array grow."""
+
+
+@dataclass(slots=True)
+class Row:
+    """What is kept of one request beside the arrays."""
+
+    request_id: str
+    index: int
+    num_prompt_tokens: int
+    state: SamplingState
+    num_blocks: list[int]
+    """Per layer group."""
+    num_prompt_logprobs_sent: int = 0
+
+
+@dataclass(slots=True)
+class StepBatch:
+    """One step, laid out: the program's inputs, and which logits row is whose."""
+
+    inputs: StepInputs
+    sampling: list[Row] = field(default_factory=list)
+    """Requests that sample, in order of ``sample_rows``."""
+    sample_rows: list[int] = field(default_factory=list)
+    """Index into the logits, per sampling request."""
+    prompts: list[tuple[Row, slice, Int32Array]] = field(default_factory=list)
+    """Requests that want prompt logprobs: the logits rows and the tokens whose log-probabilities they give."""
+
+
+class InputBatch:
+    """Rows of up to ``max_num_seqs`` requests. Mutated by one thread."""
+
+    def __init__(self, max_num_seqs: int, max_model_len: int, block_size: int, num_groups: int) -> None:
+        self.block_size = block_size
+        self.max_model_len = max_model_len
+        self._rows: dict[str, Row] = {}
+        self._free = list(range(max_num_seqs - 1, -1, -1))
+        columns = max(64, min(max_model_len, TOKEN_BYTES_AT_START // (4 * max_num_seqs)))
+        self._tokens = np.zeros((max_num_seqs, columns), np.int32)
+        self._num_tokens = np.zeros(max_num_seqs, np.int32)
+        self._blocks = [np.zeros((max_num_seqs, -(-columns // block_size)), np.int32) for _ in range(num_groups)]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._rows
+
+    def apply(self, scheduled: SchedulerOutput) -> None:
+        """Drop what left, add what is new, append blocks: the batch as the scheduler sees it."""
+        for request_id in scheduled.removed_request_ids:
+            if (row := self._rows.pop(request_id, None)) is not None:
+                self._free.append(row.index)
+        for new in scheduled.new:
+            self._add(new)
+        for running in scheduled.running:
+            self._append_blocks(self._rows[running.request_id], running)
+
+    def append_token(self, row: Row, token_id: int) -> None:
+        """A token was sampled: it is the row's last one from now on."""
+        place = int(self._num_tokens[row.index])
+        if place < self.max_model_len:
+            self._reserve(place + 1)
+            self._tokens[row.index, place] = token_id
+            self._num_tokens[row.index] = place + 1
+        row.state.append(token_id)
+
+    def lay_out(self, scheduled: SchedulerOutput) -> StepBatch:
+        """The step's inputs. Rows of a request stand together, requests in the order they were scheduled."""
+        rows = [self._rows[request_id] for request_id in scheduled.num_scheduled_tokens]
+        counts = np.fromiter(scheduled.num_scheduled_tokens.values(), np.int32, len(rows))
+        computed = _num_computed(scheduled)
+        first = np.fromiter((computed[row.request_id] for row in rows), np.int32, len(rows))
+        indices = np.fromiter((row.index for row in rows), np.int32, len(rows))
+        query_start = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(counts, out=query_start[1:])
+        owner = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
+        positions = np.arange(query_start[-1], dtype=np.int32) - query_start[owner] + first[owner]
+        seq_lens = first + counts
+        tables = [self._tables(blocks, indices, seq_lens) for blocks in self._blocks]
+        size = self.block_size
+        inputs = StepInputs(
+            token_ids=self._tokens[indices[owner], positions],
+            positions=positions,
+            query_start=query_start,
+            seq_lens=seq_lens,
+            block_tables=tables,
+            slot_mapping=[table[owner, positions // size] * np.int32(size) + positions % size for table in tables],
+            logits_rows=np.zeros(0, np.int32),
+            block_size=size,
+        )
+        return self._want_logits(StepBatch(inputs), rows, first)
+
+    def _want_logits(self, batch: StepBatch, rows: Sequence[Row], first: Int32Array) -> StepBatch:
+        """Choose the rows whose logits are needed: a request's last token if it samples, and prompt tokens to be scored."""
+        inputs, wanted = batch.inputs, []
+        for i, row in enumerate(rows):
+            start, end, seq_len = int(inputs.query_start[i]), int(inputs.query_start[i + 1]), int(inputs.seq_lens[i])
+            if row.state.params.prompt_logprobs is not None:
+                low = max(int(first[i]), row.num_prompt_logprobs_sent)
+                high = min(seq_len, row.num_prompt_tokens - 1)
+                if low < high:
+                    place = slice(len(wanted), len(wanted) + high - low)
+                    batch.prompts.append((row, place, self._tokens[row.index, low + 1 : high + 1].copy()))
+                    wanted.extend(range(start + low - int(first[i]), start + high - int(first[i])))
+            if seq_len == self._num_tokens[row.index]:
+                batch.sampling.append(row)
+                batch.sample_rows.append(len(wanted))
+                wanted.append(end - 1)
+        inputs.logits_rows = np.asarray(wanted, np.int32)
+        return batch
+
+    def _tables(self, blocks: Int32Array, indices: Int32Array, seq_lens: Int32Array) -> Int32Array:
+        columns = -(-int(seq_lens.max(initial=1)) // self.block_size)
+        return np.ascontiguousarray(blocks[indices, :columns])
+
+    def _add(self, new: NewRequestData) -> None:
+        state = SamplingState.from_request(new)
+        row = Row(new.request_id, self._free.pop(), new.num_prompt_tokens, state, [0] * len(self._blocks), new.num_prompt_logprobs_sent)
+        self._reserve(len(new.token_ids))
+        self._rows[new.request_id] = row
+        self._tokens[row.index, : len(new.token_ids)] = new.token_ids
+        self._num_tokens[row.index] = len(new.token_ids)
+        for group, blocks in enumerate(new.block_ids):
+            self._put_blocks(row, group, blocks)
+
+    def _append_blocks(self, row: Row, running: RunningRequestData) -> None:
+        for group, blocks in enumerate(running.new_block_ids):
+            if len(blocks):
+                self._put_blocks(row, group, blocks)
+
+    def _put_blocks(self, row: Row, group: int, blocks: Int32Array) -> None:
+        start = row.num_blocks[group]
+        end = start + len(blocks)
+        if end > self._blocks[group].shape[1]:
+            self._blocks[group] = _widened(self._blocks[group], end)
+        self._blocks[group][row.index, start:end] = blocks
+        row.num_blocks[group] = end
+
+    def _reserve(self, num_tokens: int) -> None:
+        if num_tokens > self._tokens.shape[1]:
+            self._tokens = _widened(self._tokens, num_tokens)
+
+
+def _num_computed(scheduled: SchedulerOutput) -> dict[str, int]:
+    computed = {new.request_id: new.num_computed_tokens for new in scheduled.new}
+    computed.update((running.request_id, running.num_computed_tokens) for running in scheduled.running)
+    return computed
+
+
+def _widened(array: Int32Array, columns: int) -> Int32Array:
+    wider = np.zeros((array.shape[0], max(columns, 2 * array.shape[1])), np.int32)
+    wider[:, : array.shape[1]] = array
+    return wider

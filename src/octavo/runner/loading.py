@@ -1,0 +1,99 @@
+"""From a model argument to a model with its weights, as stored; timed phase by phase."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from octavo.config import EngineArgs
+from octavo.errors import InvalidRequestError
+from octavo.models.config import ModelConfig
+from octavo.models.decoder import Decoder
+from octavo.models.gguf_config import from_gguf
+from octavo.models.hf_config import from_hf
+from octavo.models.registry import build
+from octavo.weights import hub
+from octavo.weights.dequantize import dequantize
+from octavo.weights.formats import Weight
+from octavo.weights.loader import load_weights
+from octavo.weights.source import WeightSource, open_source
+
+
+class Phases:
+    """Seconds spent in named phases of loading."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+@dataclass
+class LoadedModel:
+    """A model and its weights as stored (views of the mapped file); close when they are packed."""
+
+    path: Path
+    config: ModelConfig
+    model: Decoder
+    weights: dict[str, Weight]
+    weights_digest: str
+    source: WeightSource
+    phases: Phases = field(default_factory=Phases)
+
+    def close(self) -> None:
+        """Let go of the file; the weights are invalid from here on."""
+        self.weights = {}
+        self.source.close()
+
+
+def load_model(args: EngineArgs) -> LoadedModel:
+    """Resolve, open and map ``args.model``. Raises ModelFileError or InvalidRequestError."""
+    phases = Phases()
+    with phases("open"):
+        path = hub.resolve(args.model)
+        source = open_source(path)
+        config = read_config(source)
+        model = build(config)
+    with phases("read weights"):
+        weights = load_weights(source, model.parameters(), args.dtype, args.quantization)
+    with phases("digest"):
+        digest = source.digest()
+    return LoadedModel(path, config, model, weights, digest, source, phases)
+
+
+def read_config(source: WeightSource) -> ModelConfig:
+    """The config that a model's own files state."""
+    if source.kind == "hf":
+        return from_hf(source.config)
+    names = set(source.names())
+
+    def tensor_shape(name: str) -> tuple[int, ...] | None:
+        return source.weight(name, name).shape if name in names else None
+
+    factors = dequantize(source.weight("rope_freqs.weight", "rope_freqs")) if "rope_freqs.weight" in names else None
+    return from_gguf(source.metadata, tensor_shape, factors)
+
+
+def context_length(args: EngineArgs, config: ModelConfig) -> int:
+    """Most tokens of one sequence. Raises InvalidRequestError when more is asked than the model was made for."""
+    limit = config.max_position_embeddings
+    if args.max_model_len is not None and args.max_model_len > limit:
+        raise InvalidRequestError(
+            f"max_model_len = {args.max_model_len}: the model was made for at most {limit} tokens", field="max_model_len"
+        )
+    return args.max_model_len or limit
+
+
+def kv_dtype(args: EngineArgs) -> str:
+    """How K and V are stored: "bf16", "fp16" or "fp32"."""
+    names = {"auto": "bf16", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32"}
+    if args.kv_cache_dtype == "auto" and args.dtype == "float32":
+        return "fp32"
+    return names[args.kv_cache_dtype]

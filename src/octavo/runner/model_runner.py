@@ -1,0 +1,129 @@
+"""Runs scheduled steps of a real model: lays the step out, runs the program once, samples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Protocol
+
+from octavo.config import EngineArgs
+from octavo.ops.spec import F32Array, StepInputs
+from octavo.outputs import TokenLogprobs
+from octavo.runner.input_batch import InputBatch, StepBatch
+from octavo.runner.interface import RunnerInfo
+from octavo.runner.kv_storage import available_memory, layer_groups
+from octavo.runner.loading import LoadedModel, context_length, kv_dtype, load_model
+from octavo.runner.sampler import Sampler
+from octavo.scheduler.output import RunnerOutput, SchedulerOutput
+
+
+class Executor(Protocol):
+    """Computes a step's logits."""
+
+    native_seconds: float
+
+    def allocate_kv(self, num_blocks: list[int], block_size: int, dtype: str) -> None:
+        """Storage for each layer group."""
+
+    def run(self, inputs: StepInputs) -> F32Array:
+        """Logits [logits rows, vocab], valid until the next call."""
+
+    def numerics(self) -> dict[str, Any]:
+        """What of this executor shapes the output's bits."""
+
+    def details(self) -> dict[str, Any]:
+        """Facts for RunnerInfo.details."""
+
+    def close(self) -> None:
+        """Free threads and memory."""
+
+
+class ModelRunner:
+    """octavo.runner.interface.Runner over a model on this machine's CPU."""
+
+    def __init__(self, args: EngineArgs) -> None:
+        loaded = load_model(args)
+        self._args = args
+        self._kv_dtype = kv_dtype(args)
+        self._executor, self._sampler = self._build(loaded)
+        self._info = self._describe(loaded)
+        loaded.close()
+        self._batch = InputBatch(args.max_num_seqs, self._info.max_model_len, args.block_size, len(self._info.groups))
+
+    def _build(self, loaded: LoadedModel) -> tuple[Executor, Sampler]:
+        from octavo.runner.cpu_backend import build_cpu
+
+        return build_cpu(self._args, loaded)
+
+    def _describe(self, loaded: LoadedModel) -> RunnerInfo:
+        config, details = loaded.config, self._executor.details()
+        return RunnerInfo(
+            max_model_len=context_length(self._args, config),
+            vocab_size=config.vocab_size,
+            eos_token_ids=config.eos_token_ids,
+            numerics_id=self._numerics_id(loaded),
+            groups=layer_groups(loaded.model.kv_layers(), self._args.block_size, self._kv_dtype),
+            available_kv_bytes=int(available_memory() * self._args.gpu_memory_utilization),
+            isa=details.get("isa", ""),
+            num_threads=details.get("num_threads", 1),
+            load_phases=dict(loaded.phases.seconds),
+            details=details,
+        )
+
+    def _numerics_id(self, loaded: LoadedModel) -> str:
+        """Digest of all that shapes the output's bits: settings, weights, program, kernels, KV dtype."""
+        facts = self._args.numerics() | {"model": loaded.weights_digest, "kv_cache_dtype": self._kv_dtype} | self._executor.numerics()
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def info(self) -> RunnerInfo:
+        return self._info
+
+    def allocate_kv(self, num_blocks: list[int]) -> None:
+        self._executor.allocate_kv(num_blocks, self._args.block_size, self._kv_dtype)
+
+    def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
+        output = RunnerOutput(scheduled.step_id)
+        self._batch.apply(scheduled)
+        if not scheduled.num_scheduled_tokens:
+            return output
+        before = self._executor.native_seconds
+        batch = self._batch.lay_out(scheduled)
+        logits = self._executor.run(batch.inputs)
+        self._score_prompts(batch, logits, output)
+        self._sample(batch, logits, output)
+        output.native_seconds += self._executor.native_seconds - before
+        return output
+
+    def _sample(self, batch: StepBatch, logits: F32Array, output: RunnerOutput) -> None:
+        if not batch.sampling:
+            return
+        chosen = logits if len(batch.sample_rows) == len(logits) else logits[batch.sample_rows]
+        sampled = self._sampler.sample(chosen, [row.state for row in batch.sampling])
+        for i, row in enumerate(batch.sampling):
+            if i in sampled.errors:
+                output.errors[row.request_id] = sampled.errors[i]
+                continue
+            token = sampled.token_ids[i]
+            self._batch.append_token(row, token)
+            output.sampled[row.request_id] = [token]
+            if (logprobs := sampled.logprobs[i]) is not None:
+                output.logprobs[row.request_id] = [logprobs]
+        output.native_seconds += sampled.native_seconds
+
+    def _score_prompts(self, batch: StepBatch, logits: F32Array, output: RunnerOutput) -> None:
+        for row, place, tokens in batch.prompts:
+            num = row.state.params.prompt_logprobs or 0
+            scores: list[TokenLogprobs] = self._sampler.prompt_logprobs(logits[place], tokens.tolist(), num)
+            output.prompt_logprobs[row.request_id] = scores
+
+    def close(self) -> None:
+        self._executor.close()
+
+
+class ReferenceModelRunner(ModelRunner):
+    """The same over the reference ops: slow, for tests and as an oracle."""
+
+    def _build(self, loaded: LoadedModel) -> tuple[Executor, Sampler]:
+        from octavo.runner.reference_backend import ReferenceExecutor
+
+        return ReferenceExecutor(loaded), Sampler()

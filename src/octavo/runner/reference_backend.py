@@ -1,0 +1,46 @@
+"""A model over the reference ops: what the native back end must agree with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from octavo.ops.reference import ReferenceKV, ReferenceOps
+from octavo.ops.spec import F32Array, StepInputs
+from octavo.runner.loading import LoadedModel
+from octavo.weights.dequantize import dequantize
+from octavo.weights.formats import WeightFormat
+
+
+def activation_of(format: WeightFormat) -> str:
+    """What a matrix's inputs become (octavo.ops.spec.Ops.linear)."""
+    if format.quantized:
+        return "q8"
+    return "bf16" if format.name == "BF16" else "f32"
+
+
+class ReferenceExecutor:
+    """octavo.runner.model_runner.Executor in plain numpy; all weights are dequantized."""
+
+    native_seconds = 0.0
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._model = loaded.model
+        self._matrices = {name: dequantize(weight).astype("float32") for name, weight in loaded.weights.items()}
+        self._modes = {name: activation_of(weight.format) for name, weight in loaded.weights.items() if len(weight.shape) == 2}
+        self._ops: ReferenceOps
+
+    def allocate_kv(self, num_blocks: list[int], block_size: int, dtype: str) -> None:
+        kv = ReferenceKV(self._model.kv_layers(), max(num_blocks) * block_size, dtype)
+        self._ops = ReferenceOps(self._matrices, kv, self._modes)
+
+    def run(self, inputs: StepInputs) -> F32Array:
+        return self._ops.run(self._model, inputs)
+
+    def numerics(self) -> dict[str, Any]:
+        return {"backend": "reference"}
+
+    def details(self) -> dict[str, Any]:
+        return {"isa": "reference"}
+
+    def close(self) -> None:
+        self._matrices.clear()

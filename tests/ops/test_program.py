@@ -1,0 +1,172 @@
+"""Tracing, passes and the buffer plan: what runs must equal what the model says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.models.config import ModelConfig
+from octavo.models.registry import ARCHITECTURES, build
+from octavo.ops.passes import fuse, lower
+from octavo.ops.program import OpRecord, Program, Value, plan_buffers, trace
+from octavo.ops.reference import ReferenceKV, ReferenceOps
+from octavo.ops.spec import Model
+from support.interpreter import Interpreter, random_matrices
+from support.steps import single_sequence_step
+
+
+def config(architecture: str) -> ModelConfig:
+    return ModelConfig(
+        architecture=architecture,
+        vocab_size=96,
+        hidden_size=64,
+        intermediate_size=96,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=16,
+        rms_norm_eps=1e-5,
+        max_position_embeddings=128,
+        attention_bias=architecture == "qwen2",
+        qk_norm=architecture in ("qwen3", "gemma3"),
+        tie_word_embeddings=architecture == "gemma3",
+        sliding_window=8 if architecture == "gemma3" else 0,
+        sliding_layers=(True, False) if architecture == "gemma3" else (),
+        logits_softcap=9.0 if architecture == "gemma3" else 0.0,
+        local_rope_theta=100.0 if architecture == "gemma3" else None,
+    )
+
+
+@dataclass
+class Setup:
+    model: Model
+    matrices: dict[str, np.ndarray]
+    modes: dict[str, str]
+
+    def eager(self) -> list[np.ndarray]:
+        ops = ReferenceOps(self.matrices, ReferenceKV(self.model.kv_layers(), 64), self.modes)
+        return [ops.run(self.model, step) for step in self.steps()]
+
+    def interpreted(self, program: Program) -> list[np.ndarray]:
+        ops = ReferenceOps(self.matrices, ReferenceKV(self.model.kv_layers(), 64))
+        interpreter = Interpreter(ops, self.matrices, self.model.kv_layers())
+        return [interpreter.run(program, step) for step in self.steps()]
+
+    def steps(self) -> list:
+        ids = np.random.default_rng(5).integers(0, 96, 25)
+        return [single_sequence_step(ids[:20], 0, [2, 0]), single_sequence_step(ids[20:21], 20, [2, 0])]
+
+
+def setup(architecture: str, mode: str = "q8") -> Setup:
+    model = build(config(architecture))
+    matrices = random_matrices(model.parameters())
+    return Setup(model, matrices, {p.name: mode for p in model.parameters() if p.is_matrix})
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("mode", ["q8", "bf16", "f32"])
+@pytest.mark.parametrize("rewrite", [lower, fuse])
+def test_passes_do_not_change_the_result(architecture: str, mode: str, rewrite: object) -> None:
+    case = setup(architecture, mode)
+    program = rewrite(trace(case.model), case.modes)  # type: ignore[operator]
+    for want, got in zip(case.eager(), case.interpreted(program), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen2"])
+def test_a_fused_llama_layer_is_eight_ops(architecture: str) -> None:
+    case = setup(architecture)
+    kinds = [op.kind for op in fuse(trace(case.model), case.modes).ops]
+    layer = ["rms_norm", "linear", "rope_kv_write", "attention", "linear", "rms_norm", "gated_linear", "linear"]
+    assert kinds == ["embed", *layer, *layer, "gather", "rms_norm", "linear"]
+
+
+def test_quantization_is_shared_by_the_linears_that_read_it() -> None:
+    case = setup("llama")
+    program = lower(trace(case.model), case.modes)
+    quantized = [op.inputs[0].id for op in program.ops if op.kind == "quantize"]
+    assert len(quantized) == len(set(quantized)) == 4 * 2 + 1
+
+
+def test_a_mixed_model_quantizes_only_where_formats_ask() -> None:
+    case = setup("llama")
+    case.modes["layers.0.attn.k"] = "f32"
+    for rewrite in (lower, fuse):
+        for want, got in zip(case.eager(), case.interpreted(rewrite(trace(case.model), case.modes)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_digest_and_plan_do_not_depend_on_the_process() -> None:
+    one, two = (fuse(trace(setup("gemma3").model), setup("gemma3").modes) for _ in range(2))
+    assert one.digest() == two.digest() and str(one) == str(two)
+    assert plan_buffers(one).place == plan_buffers(two).place
+    assert one.digest() != fuse(trace(setup("qwen3").model), setup("qwen3").modes).digest()
+
+
+def test_digest_sees_every_number() -> None:
+    case = setup("llama")
+    program = trace(case.model)
+    for index, op in enumerate(program.ops):
+        if op.floats:
+            changed = OpRecord(op.kind, op.inputs, op.outputs, op.weights, op.ints, (*op.floats[:-1], op.floats[-1] + 1e-7))
+            other = Program((*program.ops[:index], changed, *program.ops[index + 1 :]))
+            assert other.digest() != program.digest()
+
+
+def test_shape_mistakes_are_named_when_traced() -> None:
+    class Wrong:
+        def parameters(self) -> list:
+            return []
+
+        def kv_layers(self) -> list:
+            return []
+
+        def forward(self, ops: object) -> object:
+            x = ops.embed(setup("llama").model.embedding)  # type: ignore[attr-defined]
+            return ops.linear(x, setup("llama").model.layers[0].down)  # type: ignore[attr-defined]
+
+    with pytest.raises(ValueError, match="layers.0.mlp.down"):
+        trace(Wrong())  # type: ignore[arg-type]
+
+
+@st.composite
+def random_programs(draw: st.DrawFn) -> Program:
+    """Chains of adds over live values of two widths: enough to break a wrong buffer plan."""
+    values = [Value(0, 8), Value(1, 8), Value(2, 16), Value(3, 16)]
+    ops = [OpRecord("source", (), (value,), ints=(value.id,)) for value in values]
+    for index in range(4, draw(st.integers(5, 30))):
+        columns = draw(st.sampled_from([8, 16]))
+        same = [v for v in values if v.columns == columns]
+        a, b = draw(st.sampled_from(same)), draw(st.sampled_from(same))
+        values.append(Value(index, columns))
+        ops.append(OpRecord("add", (a, b), (values[-1],)))
+    return Program(tuple(ops))
+
+
+@given(random_programs())
+@settings(max_examples=200)
+def test_no_two_live_values_share_a_buffer(program: Program) -> None:
+    plan, buffers, values = plan_buffers(program), {}, {}
+    for op in program.ops:
+        if op.kind == "source":
+            result = float(op.ints[0] + 1)
+            values[op.outputs[0].id] = result
+        else:
+            read = [buffers[plan.place[v.id]] for v in op.inputs]
+            assert read == [values[v.id] for v in op.inputs], f"{op} read a value that was overwritten"
+            result = read[0] * 1.5 + read[1]
+            values[op.outputs[0].id] = result
+        buffers[plan.place[op.outputs[0].id]] = result
+    assert buffers[plan.place[program.result.id]] == values[program.result.id]
+
+
+def test_the_plan_needs_few_buffers() -> None:
+    case = setup("llama")
+    deep = build(ModelConfig(**{**vars(config("llama")), "num_layers": 40}))
+    shallow_plan = plan_buffers(fuse(trace(case.model), case.modes))
+    deep_modes = {p.name: "q8" for p in deep.parameters() if p.is_matrix}
+    assert len(plan_buffers(fuse(trace(deep), deep_modes)).buffers) == len(shallow_plan.buffers)

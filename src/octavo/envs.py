@@ -30,3 +30,8 @@ def log_level() -> str:
 def offline() -> bool:
     """HF_HUB_OFFLINE, as huggingface-hub reads it."""
     return os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")
+
+
+def for_child(**changes: str) -> dict[str, str]:
+    """This environment with ``changes``, for a process to be started."""
+    return {**os.environ, **changes}

@@ -27,5 +27,9 @@ class ModelFileError(OctavoError):
     """
 
 
+class ModelFetchError(OctavoError):
+    """A model that is not on this machine and cannot be fetched: no network, no room, or other content than was promised."""
+
+
 class EngineDeadError(OctavoError):
     """The engine process ended while requests were running."""

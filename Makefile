@@ -43,7 +43,7 @@ $(VENV)/.installed: $(NATIVE_SOURCES) | $(BIN)/python
 
 # Holds all that .installed holds, so it stands for both.
 $(VENV)/.installed-dev: $(NATIVE_SOURCES) | $(BIN)/python
-	$(PIP) install -q -e '.[dev]'
+	$(PIP) install -q -e '.[dev]' -C cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON
 	@touch $(VENV)/.installed $@
 
 # --- check -------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ floors: dev
 	$(BIN)/lint-imports --no-cache
 
 cpp-format: dev
-	find csrc -name '*.h' -o -name '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
+	find csrc -name '*.hpp' -o -name '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
 
 test: lint cpp-format floors types ## From nothing: lint, types, floors, C++ build, tests (under 10 minutes)
 	$(BIN)/python -m pytest -q -m 'not slow' $(PYTEST_ARGS)
@@ -69,7 +69,7 @@ test-all: lint cpp-format floors types ## test, and the long ones: every instruc
 
 format: dev ## Format Python and C++, fix what lint can fix
 	$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
-	find csrc -name '*.h' -o -name '*.cpp' | xargs $(BIN)/clang-format -i
+	find csrc -name '*.hpp' -o -name '*.cpp' | xargs $(BIN)/clang-format -i
 
 size: ## Measure a fresh install without the dev extra (limit 250 MB)
 	$(PYTHON) benchmarks/install_size.py

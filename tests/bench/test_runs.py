@@ -27,7 +27,7 @@ class SteadyEngine:
     def clock(self) -> float:
         return self.now
 
-    def add_request(self, request) -> None:
+    def add(self, request) -> None:
         self._waiting.append(request)
 
     def step(self) -> EngineCoreOutputs:

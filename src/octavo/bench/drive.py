@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from octavo.bench.stats import TimeAverage
+from octavo.errors import OctavoError
 from octavo.outputs import EngineCoreOutputs, EngineStats
 from octavo.request import EngineCoreRequest
 
 
 class StepEngine(Protocol):
-    """What a benchmark needs of octavo.engine.core.EngineCore."""
+    """What a benchmark needs of octavo.engine.client.InProcessClient."""
 
-    def add_request(self, request: EngineCoreRequest) -> None: ...
+    def add(self, request: EngineCoreRequest) -> None: ...
 
     def step(self) -> EngineCoreOutputs: ...
 
@@ -79,7 +80,7 @@ class _KVMeter:
             self.peak = max(self.peak, live / total)
 
 
-class StepError(RuntimeError):
+class StepError(OctavoError):
     """A request failed during a benchmark."""
 
 
@@ -122,7 +123,7 @@ class Driver:
 
     def _submit(self, request: EngineCoreRequest) -> Timeline:
         timeline = Timeline(len(request.prompt_token_ids), self._clock())
-        self._engine.add_request(request)
+        self._engine.add(request)
         return timeline
 
     def _step(self, running: dict[str, Timeline]) -> float:

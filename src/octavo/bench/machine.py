@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from octavo import envs
+
 
 @dataclass(frozen=True)
 class MachineRates:
@@ -21,6 +23,13 @@ class MachineRates:
     def of(self, arithmetic: str) -> float:
         """Operations a second in "q8", "bf16" or "f32"."""
         return {"q8": self.int8_ops_s, "bf16": self.bf16_flops_s, "f32": self.fp32_flops_s}[arithmetic]
+
+
+def engine_cpus(num_threads: int | None = None) -> list[int]:
+    """The CPUs an engine's threads would be pinned to."""
+    from octavo.ops.threads import choose_cpus
+
+    return choose_cpus(num_threads or envs.num_threads())
 
 
 def measure(cpus: Sequence[int], seconds: float = 1.0) -> MachineRates:

@@ -1,0 +1,109 @@
+"""``octavo bench``: what this machine can do, and how near Octavo comes to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from octavo.cli.options import engine_flags, flag
+from octavo.config import EngineArgs
+from octavo.errors import InvalidRequestError
+
+commands = typer.Typer(help="Measure: the machine, one stream, many requests.", no_args_is_help=True)
+
+Output = Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)]
+
+
+@commands.command()
+def machine(
+    num_threads: Annotated[int | None, typer.Option(min=1, help="CPUs to measure on; by default those the engine would use.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.01, max=60, help="For each measurement.")] = 1.0,
+    output: Output = None,
+) -> None:
+    """This machine's limits: memory read bandwidth and int8, bf16, fp32 arithmetic, on the engine's CPUs together."""
+    from octavo.bench.machine import engine_cpus, measure
+
+    cpus = engine_cpus(num_threads)
+    _report("machine", f"{len(cpus)} CPUs: {', '.join(map(str, cpus))}", dataclasses.asdict(measure(cpus, seconds)), output)
+
+
+@commands.command()
+@engine_flags
+def latency(
+    args: EngineArgs,
+    prefill_len: Annotated[int, typer.Option(min=1, help="Tokens of the prompt that is prefilled.")] = 512,
+    decode_prompt_len: Annotated[int, typer.Option(min=1, help="Tokens of the prompt before those that are decoded.")] = 32,
+    decode_len: Annotated[int, typer.Option(min=2, help="Tokens decoded.")] = 128,
+    repeats: Annotated[int, typer.Option(min=1, help="Times each is measured, after one to warm up; medians count.")] = 3,
+    output: Output = None,
+) -> None:
+    """One stream: prefill and decode speed, and what part of the machine's limits that is."""
+    from octavo.bench.latency import LatencyPlan, measure_latency
+    from octavo.bench.limits import ModelCosts
+    from octavo.bench.machine import engine_cpus, measure
+
+    plan = LatencyPlan(
+        prefill_len=prefill_len, decode_prompt_len=decode_prompt_len, decode_len=decode_len, repeats=repeats, seed=args.seed or 0
+    )
+    rates = measure(engine_cpus(args.num_threads))
+
+    def run(driver: Any, info: dict[str, Any]) -> dict[str, Any]:
+        result = measure_latency(driver, plan, ModelCosts.from_info(info, args), rates, info["vocab_size"])
+        return {**dataclasses.asdict(result), "plan": dataclasses.asdict(plan), "machine": dataclasses.asdict(rates)}
+
+    _measure("latency", args, plan.max_model_len, run, output)
+
+
+@commands.command()
+@engine_flags
+def throughput(
+    args: EngineArgs,
+    num_prompts: Annotated[int, typer.Option(min=1, help="Requests.")] = 32,
+    input_len: Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")] = 128,
+    output_len: Annotated[int, typer.Option(min=1, help="Tokens each request generates.")] = 128,
+    max_concurrency: Annotated[int | None, typer.Option(min=1, help="Requests at a time; by default all at once.")] = None,
+    output: Output = None,
+) -> None:
+    """Many requests: tokens a second, and how well the KV memory is used."""
+    from octavo.bench.throughput import ThroughputPlan, measure_throughput
+
+    plan = ThroughputPlan(
+        num_prompts=num_prompts, input_len=input_len, output_len=output_len, max_concurrency=max_concurrency, seed=args.seed or 0
+    )
+
+    def run(driver: Any, info: dict[str, Any]) -> dict[str, Any]:
+        result = measure_throughput(driver, plan, info["vocab_size"])
+        return {**dataclasses.asdict(result), "plan": dataclasses.asdict(plan)}
+
+    _measure("throughput", args, plan.max_model_len, run, output)
+
+
+def _measure(name: str, args: EngineArgs, needed: int, run: Callable[[Any, dict[str, Any]], dict[str, Any]], output: Path | None) -> None:
+    """Load the model in this process, ``run`` on it, report."""
+    from octavo.bench.drive import Driver
+    from octavo.engine.core import EngineCore
+
+    engine = EngineCore(args)
+    try:
+        info = dataclasses.asdict(engine.info)
+        if needed > info["max_model_len"]:
+            limit = f"{needed} tokens of one sequence are asked for, the model's context has {info['max_model_len']}"
+            raise InvalidRequestError(f"{flag('max_model_len')}: {limit}", field="max_model_len")
+        result = run(Driver(engine), info)
+    finally:
+        engine.close()
+    facts = {"model": args.model, "isa": info["isa"], "num_threads": info["num_threads"], "numerics_id": info["numerics_id"]}
+    _report(name, f"{args.model} · {info['isa']} · {info['num_threads']} threads", {**result, **facts}, output)
+
+
+def _report(name: str, title: str, result: dict[str, Any], output: Path | None) -> None:
+    from octavo.bench.report import show, write_json
+
+    show(result, title, Console())
+    if output is not None:
+        write_json({"benchmark": name, **result}, output)

@@ -57,6 +57,8 @@ def make(variant: str, folder: Path, seed: int = 0, dtype: str = "float32") -> A
     import transformers
 
     kind, changes = VARIANTS[variant]
+    if "attn_logit_softcapping" in changes:
+        honour_attention_softcap()
     config = getattr(transformers, f"{kind}Config")(**(COMMON | changes))
     torch.manual_seed(seed)
     name = kind.removesuffix("Text") + "ForCausalLM"
@@ -67,3 +69,18 @@ def make(variant: str, folder: Path, seed: int = 0, dtype: str = "float32") -> A
                 parameter.normal_(0.0 if kind.startswith("Gemma") else 1.0, 0.2)
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     return model.float()
+
+
+def honour_attention_softcap() -> None:
+    """transformers' Gemma 3 reads attn_logit_softcapping but does not hand it to its attention; make it do so, for the whole process."""
+    from transformers.models.gemma3 import modeling_gemma3
+
+    plain = modeling_gemma3.eager_attention_forward
+    if getattr(plain, "honours_softcap", False):
+        return
+
+    def capped(module: Any, *args: Any, **kwargs: Any) -> Any:
+        return plain(module, *args, **(kwargs | {"softcap": module.attn_logit_softcapping}))
+
+    capped.honours_softcap = True  # type: ignore[attr-defined]
+    modeling_gemma3.eager_attention_forward = capped

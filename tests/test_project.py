@@ -85,3 +85,9 @@ def test_links_between_documents_lead_somewhere():
             if "://" not in target and not (page.parent / target).exists():
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert not broken
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_install_without_the_dev_extra_is_small():
+    subprocess.run([sys.executable, str(ROOT / "benchmarks" / "install_size.py")], check=True)

@@ -1,0 +1,7 @@
+#include "bindings/bindings.hpp"
+
+namespace octavo {
+
+void bind_kv(nb::module_&) {}
+
+}  // namespace octavo

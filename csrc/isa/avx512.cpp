@@ -1,0 +1,4 @@
+#define OCTAVO_ISA avx512
+#include "isa/avx512.hpp"
+
+#include "kernels/table.hpp"

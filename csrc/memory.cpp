@@ -1,0 +1,39 @@
+#include "memory.hpp"
+
+#include <sys/mman.h>
+
+#include <new>
+
+namespace octavo {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+Memory::Memory(size_t bytes) {
+  if (bytes == 0) return;
+  if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
+  // Anonymous pages come aligned to 4 KiB only: take one huge page more, and give back what lies outside.
+  const bool huge = bytes >= kHugePage;
+  const size_t size = round_up(bytes, 4096), taken = huge ? size + kHugePage : size;
+  void* base = mmap(nullptr, taken, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<uint8_t*>(base);
+  bytes_ = size;
+  if (huge) {
+    const size_t skip = round_up(reinterpret_cast<uintptr_t>(data_), kHugePage) - reinterpret_cast<uintptr_t>(data_);
+    if (skip > 0) munmap(data_, skip);
+    data_ += skip;
+    if (kHugePage > skip) munmap(data_ + size, kHugePage - skip);
+    madvise(data_, size, MADV_HUGEPAGE);
+  }
+}
+
+Memory::~Memory() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+}  // namespace octavo

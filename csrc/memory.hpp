@@ -1,0 +1,32 @@
+// Large aligned memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace octavo {
+
+// Uninitialised bytes, 64-byte aligned; from 2 MiB on, aligned to and backed by huge pages where the system grants them.
+// Pages are touched on first use only, and read as 0 until then. Throws std::bad_alloc.
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(size_t bytes);
+  Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Memory();
+
+  uint8_t* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace octavo

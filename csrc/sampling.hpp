@@ -1,0 +1,2 @@
+// Sampling and log-probabilities over rows of logits.
+#pragma once

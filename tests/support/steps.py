@@ -26,9 +26,7 @@ def single_sequence_step(token_ids: Sequence[int], start: int, table: Sequence[i
     )
 
 
-def mixed_step(
-    sequences: Sequence[tuple[Sequence[int], int, int]], tables: Sequence[Sequence[int]], block_size: int = 16
-) -> StepInputs:
+def mixed_step(sequences: Sequence[tuple[Sequence[int], int, int]], tables: Sequence[Sequence[int]], block_size: int = 16) -> StepInputs:
     """Several sequences in one step: (token ids of the whole sequence, first position, count) each; logits of each one's last row."""
     width = max(len(table) for table in tables)
     blocks = np.asarray([[*table, *[0] * (width - len(table))] for table in tables], np.int32)

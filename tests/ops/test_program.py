@@ -129,7 +129,7 @@ def test_shape_mistakes_are_named_when_traced() -> None:
             x = ops.embed(setup("llama").model.embedding)  # type: ignore[attr-defined]
             return ops.linear(x, setup("llama").model.layers[0].down)  # type: ignore[attr-defined]
 
-    with pytest.raises(ValueError, match="layers.0.mlp.down"):
+    with pytest.raises(ValueError, match=r"layers\.0\.mlp\.down"):
         trace(Wrong())  # type: ignore[arg-type]
 
 

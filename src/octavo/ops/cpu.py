@@ -12,6 +12,7 @@ from octavo.ops.passes import fuse, lower
 from octavo.ops.program import Constant, Operand, Program, plan_buffers, trace
 from octavo.ops.spec import F32Array, KVLayer, Model, StepInputs
 
+
 class CpuExecutor:
     """Runs a model's steps natively. Built once; used by one thread.
 

@@ -57,9 +57,11 @@ def rope_tables(positions: npt.NDArray[np.int32], rope: Rope) -> tuple[F32Array,
 def activate(x: F32Array, activation: Activation) -> F32Array:
     """SiLU, or GELU by its tanh form (Hendrycks & Gimpel 2016)."""
     if activation == Activation.SILU:
-        return x / (1 + np.exp(-x))
-    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
-    return np.float32(0.5) * x * (1 + np.tanh(inner))
+        y: F32Array = x / (1 + np.exp(-x))
+    else:
+        inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
+        y = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return y
 
 
 class ReferenceKV:
@@ -88,12 +90,14 @@ class ReferenceOps(Ops[F32Array]):
         return model.forward(self)
 
     def embed(self, weight: Parameter, scale: float = 1.0) -> F32Array:
-        return self._matrices[weight.name][self.inputs.token_ids] * np.float32(scale)
+        rows: F32Array = self._matrices[weight.name][self.inputs.token_ids] * np.float32(scale)
+        return rows
 
     def rms_norm(self, x: F32Array, weight: Parameter, eps: float, heads: int = 1) -> F32Array:
         parts = x.reshape(x.shape[0], heads, -1)
         mean_square = np.mean(parts * parts, axis=-1, keepdims=True)
-        return (parts / np.sqrt(mean_square + np.float32(eps)) * self._matrices[weight.name]).reshape(x.shape)
+        y: F32Array = (parts / np.sqrt(mean_square + np.float32(eps)) * self._matrices[weight.name]).reshape(x.shape)
+        return y
 
     def linear(self, x: F32Array, weight: Parameter, bias: Parameter | None = None) -> F32Array:
         mode = self._modes.get(weight.name, "f32")
@@ -138,7 +142,8 @@ class ReferenceOps(Ops[F32Array]):
         table = self.inputs.block_tables[layer.group][sequence].astype(np.int64)
         size = self.inputs.block_size
         positions = np.arange(length)
-        return table[positions // size] * size + positions % size
+        slots: npt.NDArray[np.int64] = table[positions // size] * size + positions % size
+        return slots
 
     def gated_act(self, gate: F32Array, up: F32Array, activation: Activation) -> F32Array:
         return activate(gate, activation) * up
@@ -147,7 +152,8 @@ class ReferenceOps(Ops[F32Array]):
         return a + b
 
     def softcap(self, x: F32Array, cap: float) -> F32Array:
-        return np.float32(cap) * np.tanh(x / np.float32(cap))
+        y: F32Array = np.float32(cap) * np.tanh(x / np.float32(cap))
+        return y
 
     def gather(self, x: F32Array) -> F32Array:
         return x[self.inputs.logits_rows]

@@ -6,13 +6,13 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from octavo.ops.threads import choose_cpus
 
 from octavo import _native, envs
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.ops.cpu import CpuExecutor
-from octavo.ops.spec import F32Array
-from octavo.ops.threads import choose_cpus
+from octavo.ops.spec import F32Array, Parameter, StepInputs
 from octavo.runner.loading import LoadedModel
 from octavo.runner.sampler import Sampler
 from octavo.weights.formats import Weight
@@ -58,9 +58,14 @@ class CpuBackend:
         self, executor: CpuExecutor, matrices: dict[str, _native.PackedWeight], pool: _native.ThreadPool, loaded: LoadedModel
     ) -> None:
         self._executor, self._matrices, self._pool = executor, matrices, pool
-        self.run, self.allocate_kv = executor.run, executor.allocate_kv
         self._stored = {name: (weight.format.name, weight.nbytes) for name, weight in loaded.weights.items()}
-        self._loaded = loaded.model
+        self._model = loaded.model
+
+    def allocate_kv(self, num_blocks: list[int], block_size: int, dtype: str) -> None:
+        self._executor.allocate_kv(num_blocks, block_size, dtype)
+
+    def run(self, inputs: StepInputs) -> F32Array:
+        return self._executor.run(inputs)
 
     @property
     def native_seconds(self) -> float:
@@ -75,7 +80,7 @@ class CpuBackend:
         }
 
     def details(self) -> dict[str, Any]:
-        model, config = self._loaded, self._loaded.config
+        model, config = self._model, self._model.config
         tied = model.head is model.embedding
         body = [p for p in model.parameters() if p.is_matrix and p is not model.embedding and p is not model.head]
         step_bytes = sum(self._matrices[p.name].nbytes for p in [*body, model.head])
@@ -91,7 +96,7 @@ class CpuBackend:
             "program": str(self._executor.program).splitlines(),
         }
 
-    def _params(self, parameters: list[Any]) -> dict[str, int]:
+    def _params(self, parameters: list[Parameter]) -> dict[str, int]:
         counts: Counter[str] = Counter()
         for p in parameters:
             counts[self._matrices[p.name].activation] += p.shape[0] * p.shape[1]

@@ -110,7 +110,8 @@ class InputBatch:
 
     def _want_logits(self, batch: StepBatch, rows: Sequence[Row], first: Int32Array) -> StepBatch:
         """Choose the rows whose logits are needed: a request's last token if it samples, and prompt tokens to be scored."""
-        inputs, wanted = batch.inputs, []
+        inputs = batch.inputs
+        wanted: list[int] = []
         for i, row in enumerate(rows):
             start, end, seq_len = int(inputs.query_start[i]), int(inputs.query_start[i + 1]), int(inputs.seq_lens[i])
             if row.state.params.prompt_logprobs is not None:

@@ -20,7 +20,9 @@ from octavo.scheduler.output import RunnerOutput, SchedulerOutput
 class Executor(Protocol):
     """Computes a step's logits."""
 
-    native_seconds: float
+    @property
+    def native_seconds(self) -> float:
+        """Total time in native code."""
 
     def allocate_kv(self, num_blocks: list[int], block_size: int, dtype: str) -> None:
         """Storage for each layer group."""

@@ -1,0 +1,42 @@
+"""What an engine says of itself once it is ready; crosses to the client, which checks requests against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class EngineInfo:
+    """Facts that hold for an engine's whole life."""
+
+    model: str
+    max_model_len: int
+    """Most tokens of one sequence, prompt and output."""
+    max_num_seqs: int
+    max_logprobs: int
+    vocab_size: int
+    eos_token_ids: list[int]
+    numerics_id: str
+    block_size: int
+    num_blocks: list[int]
+    """KV blocks per layer group."""
+    pool_tokens: int
+    """Tokens the KV pool holds; one sequence stores all its tokens but the last."""
+    pool_bytes: int
+    isa: str = ""
+    num_threads: int = 0
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds per phase of starting; they add up to ``start_seconds``."""
+    start_seconds: float = 0.0
+    details: dict[str, Any] = field(default_factory=dict)
+    """The runner's own facts."""
+
+    def describe(self) -> list[str]:
+        """Lines for a person: the pool, and where the time of starting went."""
+        phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.phases.items())
+        return [
+            f"KV pool: {self.pool_tokens:,} tokens in {self.num_blocks[0]:,} blocks of {self.block_size}, {self.pool_bytes:,} bytes; "
+            f"a sequence has at most {self.max_model_len:,} tokens",
+            f"Engine ready in {self.start_seconds:.2f} s: {phases}",
+        ]

@@ -1,0 +1,78 @@
+"""What crosses between a client and its engine process: msgpack, typed, never pickle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from octavo.engine.info import EngineInfo
+from octavo.outputs import EngineCoreOutputs
+from octavo.request import EngineCoreRequest
+
+
+class Start(msgspec.Struct, tag="start"):
+    """The first message: load this model."""
+
+    args: dict[str, Any]
+    """Of EngineArgs."""
+    launched: float
+    """Seconds since the epoch at which the process was asked for."""
+
+
+class Add(msgspec.Struct, tag="add"):
+    """A request to serve."""
+
+    request: EngineCoreRequest
+
+
+class Abort(msgspec.Struct, tag="abort"):
+    """Requests nobody wants any more; unknown ids are ignored."""
+
+    request_ids: list[str]
+
+
+class Stop(msgspec.Struct, tag="stop"):
+    """End the process; running requests are dropped."""
+
+
+class Ready(msgspec.Struct, tag="ready"):
+    """The model is loaded."""
+
+    info: EngineInfo
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """The engine could not start, or cannot go on; its last message.
+
+    ``error`` names the class in octavo.errors that the client raises.
+    """
+
+    message: str
+    error: str = "EngineDeadError"
+    field: str | None = None
+
+
+class Step(msgspec.Struct, tag="step"):
+    """What one step brought."""
+
+    outputs: EngineCoreOutputs
+
+
+ToEngine = Start | Add | Abort | Stop
+FromEngine = Ready | Failed | Step
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode
+decode_from_engine = msgspec.msgpack.Decoder(FromEngine).decode
+
+TO_ENGINE_SOCKET = "to-engine"
+FROM_ENGINE_SOCKET = "from-engine"
+
+
+def address(directory: str, socket: str) -> str:
+    """ZeroMQ address of one of the two sockets in a client's private directory.
+
+    Each is bound by its reader, so another process of the same user that connects can only send, never take a message away.
+    """
+    return f"ipc://{directory}/{socket}"

@@ -1,0 +1,136 @@
+"""The engine process: ``python -m octavo.engine.process FOLDER``, started by octavo.engine.remote and by nobody else.
+
+Its loop: take in what came, once; run a step; send what it brought, in one message. Without work it sleeps on the socket.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+import msgspec
+import zmq
+from octavo.engine.core import EngineCore
+
+from octavo import envs
+from octavo.config import EngineArgs
+from octavo.engine import messages
+from octavo.errors import InvalidRequestError, OctavoError
+
+logger = logging.getLogger("octavo.engine")
+
+
+class _Channel:
+    """The process's two sockets. What cannot be decoded is logged and dropped."""
+
+    def __init__(self, directory: str) -> None:
+        context = zmq.Context.instance()
+        self._inbox = context.socket(zmq.PULL)
+        self._inbox.set_hwm(0)
+        self._inbox.bind(messages.address(directory, messages.TO_ENGINE_SOCKET))
+        self._outbox = context.socket(zmq.PUSH)
+        self._outbox.set_hwm(0)
+        self._outbox.connect(messages.address(directory, messages.FROM_ENGINE_SOCKET))
+
+    def send(self, message: messages.FromEngine) -> None:
+        self._outbox.send(messages.encode(message))
+
+    def receive(self, block: bool) -> list[messages.ToEngine]:
+        """All that is there; with ``block``, at least one message."""
+        received: list[messages.ToEngine] = []
+        while True:
+            try:
+                data = self._inbox.recv(0 if block and not received else zmq.NOBLOCK)
+            except zmq.Again:
+                return received
+            try:
+                received.append(messages.decode_to_engine(data))
+            except msgspec.MsgspecError as error:
+                logger.warning("dropped a malformed message of %d bytes: %s", len(data), error)
+
+    def close(self) -> None:
+        self._outbox.close(linger=2000)
+        self._inbox.close(linger=0)
+        zmq.Context.instance().term()
+
+
+def main() -> int:
+    """Load the model that the first message names, and serve until told to stop. Returns the exit code."""
+    logging.basicConfig(level=envs.log_level().upper(), format="%(asctime)s %(levelname)s [engine] %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the client, which then ends this process
+    _end_with_client()
+    channel = _Channel(sys.argv[1])
+    try:
+        core = _start(channel)
+        if core is None:
+            return 1
+        try:
+            return _serve(core, channel)
+        finally:
+            core.close()
+    finally:
+        channel.close()
+
+
+def _start(channel: _Channel) -> EngineCore | None:
+    """The engine, announced as ready; or None, and the reason sent."""
+    start = next(m for m in channel.receive(block=True) if isinstance(m, messages.Start))
+    booted = time.time() - start.launched
+    try:
+        core = EngineCore(EngineArgs(**start.args), earlier_phases={"process": booted})
+    except OctavoError as error:
+        field = error.field if isinstance(error, InvalidRequestError) else None
+        channel.send(messages.Failed(str(error), type(error).__name__, field))
+        return None
+    except Exception as error:
+        logger.exception("the engine could not start")
+        channel.send(messages.Failed(f"the engine could not start: {type(error).__name__}: {error}"))
+        return None
+    channel.send(messages.Ready(core.info))
+    return core
+
+
+def _serve(core: EngineCore, channel: _Channel) -> int:
+    while True:
+        for message in channel.receive(block=not core.has_unfinished_requests):
+            if isinstance(message, messages.Add):
+                core.add_request(message.request)
+            elif isinstance(message, messages.Abort):
+                core.abort(message.request_ids)
+            elif isinstance(message, messages.Stop):
+                return 0
+        try:
+            outputs = core.step()
+        except Exception as error:
+            logger.exception("a step failed; the engine ends")
+            channel.send(messages.Failed(f"a step failed: {type(error).__name__}: {error}"))
+            return 1
+        channel.send(messages.Step(outputs))
+        if not core.has_unfinished_requests:
+            _check_books(core)
+
+
+def _check_books(core: EngineCore) -> None:
+    """An engine that has lost count of blocks still serves; it says so loudly."""
+    try:
+        core.check_integrity()
+    except AssertionError:
+        logger.exception("the KV pool's books do not balance")
+
+
+def _end_with_client() -> None:
+    """Die when the client does: its end of our standard input closes, whatever killed it."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, name="client-watcher", daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

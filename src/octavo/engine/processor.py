@@ -1,0 +1,150 @@
+"""A user's prompt and parameters to engine requests: everything is checked here, so that the engine never sees a bad request."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from octavo.config import EngineArgs
+from octavo.engine.info import EngineInfo
+from octavo.errors import InvalidRequestError
+from octavo.request import EngineCoreRequest
+from octavo.sampling_params import SamplingParams
+from octavo.tokenizer.tokenizer import Tokenizer, bad_word_token_ids, load_tokenizer
+from octavo.weights import hub
+
+Prompt = str | Sequence[int] | dict[str, Any]
+"""A text, token ids, {"prompt": text} or {"prompt_token_ids": ids}."""
+
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+
+
+@dataclass(frozen=True)
+class PreparedRequest:
+    """A request that passed every check: ``children`` go to the engine, one a completion."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    """As given, with ``max_tokens`` and ``seed`` filled in."""
+    children: list[EngineCoreRequest]
+    special_stops: dict[int, str] = field(default_factory=dict)
+    """Stop strings that are one special token: its id, and the string."""
+
+
+class InputProcessor:
+    """Checks and completes requests for one engine. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer, info: EngineInfo, seed: int | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._info = info
+        self._random = random.Random(seed)
+        self._numbers = itertools.count()
+
+    def prepare(
+        self, request_id: str, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0, cache_salt: str | None = None
+    ) -> PreparedRequest:
+        """The engine requests of one prompt. Ids of the children are unique for the life of this processor; an empty
+        ``request_id`` is replaced by a made-up one.
+
+        Raises:
+            InvalidRequestError: an empty prompt, ids or parameters outside the model's, or more tokens than its context or the KV
+                pool holds (then ``code`` is context_length_exceeded).
+        """
+        text, ids = self._token_ids(prompt)
+        params = params if params is not None else SamplingParams()
+        self._check_params(params)
+        max_tokens = self._check_length(len(ids), params.max_tokens)
+        seed = params.seed if params.seed is not None else self._random.getrandbits(63)
+        params = params.clone(max_tokens=max_tokens, seed=seed)
+        special_stops = self._special_stops(params.stop)
+        number = next(self._numbers)
+        request_id = request_id or f"request-{number}"
+        children = [
+            EngineCoreRequest(
+                request_id=f"{request_id}:{number}:{index}",
+                prompt_token_ids=ids,
+                sampling_params=self._child_params(params, index, special_stops),
+                priority=priority,
+                cache_salt=cache_salt,
+            )
+            for index in range(params.n)
+        ]
+        return PreparedRequest(request_id, text, ids, params, children, special_stops)
+
+    def _token_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
+        if isinstance(prompt, dict):
+            known = [name for name in ("prompt_token_ids", "prompt") if prompt.get(name) is not None]
+            if not known:
+                raise InvalidRequestError(f"prompt = {prompt!r:.100}: give prompt or prompt_token_ids", field="prompt")
+            text, prompt = prompt.get("prompt"), prompt[known[0]]
+        else:
+            text = None
+        if isinstance(prompt, str):
+            text, ids = prompt, self._tokenizer.encode(prompt)
+        else:
+            ids = self._check_ids(prompt)
+        if not ids:
+            raise InvalidRequestError("prompt is empty: it needs at least one token", field="prompt")
+        return text, ids
+
+    def _check_ids(self, ids: Any) -> list[int]:
+        if not isinstance(ids, Sequence):
+            raise InvalidRequestError(f"prompt = {ids!r:.100}: a text or a list of token ids", field="prompt")
+        for token in ids:
+            if type(token) is not int or not 0 <= token < self._info.vocab_size:
+                raise InvalidRequestError(
+                    f"prompt token {token!r:.100}: token ids are integers, 0 to {self._info.vocab_size - 1}", field="prompt"
+                )
+        return list(ids)
+
+    def _check_params(self, params: SamplingParams) -> None:
+        params.check_vocabulary(self._info.vocab_size)
+        most = self._info.max_logprobs
+        for name in ("logprobs", "prompt_logprobs"):
+            if (getattr(params, name) or 0) > most:
+                raise InvalidRequestError(f"{name} = {getattr(params, name)}: it must be 0 to {most} (max_logprobs)", field=name)
+        if params.stop and not params.detokenize:
+            raise InvalidRequestError("stop: without detokenize there is no text to look for stop strings in", field="stop")
+
+    def _check_length(self, num_prompt: int, max_tokens: int | None) -> int:
+        """The number of output tokens allowed: as asked, or all that fit."""
+        limit, pool = self._info.max_model_len, self._info.pool_tokens
+        asked = f"the prompt has {num_prompt} tokens" + (f" and max_tokens is {max_tokens}" if max_tokens is not None else "")
+        # The last token is never stored, so a pool of N tokens serves sequences of N + 1.
+        most = min(limit, pool + 1) - num_prompt
+        if most >= max(max_tokens or 1, 1):
+            return max_tokens if max_tokens is not None else most
+        whole = num_prompt + (max_tokens or 1)
+        bound = f"the model's context holds {limit} tokens, prompt and output together"
+        if whole <= limit:
+            bound = f"the KV pool holds {pool} tokens of one sequence (its last token is not stored)"
+        name = "max_tokens" if max_tokens is not None and most >= 1 else "prompt"
+        raise InvalidRequestError(f"{asked}, {whole} together: {bound}", field=name, code=CONTEXT_LENGTH_EXCEEDED)
+
+    def _special_stops(self, stops: Sequence[str]) -> dict[int, str]:
+        found = {self._tokenizer.token_to_id(stop): stop for stop in stops}
+        return {token: stop for token, stop in found.items() if token is not None and token in self._tokenizer.special_ids}
+
+    def _child_params(self, params: SamplingParams, index: int, special_stops: dict[int, str]) -> SamplingParams:
+        """Parameters of completion ``index`` as the engine sees them: its own seed; no strings, only ids."""
+        assert params.seed is not None
+        return params.clone(
+            n=1,
+            seed=(params.seed + index) % 2**63,
+            stop=[],
+            stop_token_ids=[*params.stop_token_ids, *special_stops],
+            bad_words=[],
+            bad_words_token_ids=[*params.bad_words_token_ids, *bad_word_token_ids(params.bad_words, self._tokenizer)],
+            prompt_logprobs=params.prompt_logprobs if index == 0 else None,
+        )
+
+
+def load_model_tokenizer(args: EngineArgs) -> Tokenizer:
+    """The tokenizer that ``args`` name: their own, or the model's. Fetches a model that is not there yet."""
+    return load_tokenizer(Path(hub.resolve(args.tokenizer or args.model)))

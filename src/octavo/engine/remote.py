@@ -1,0 +1,186 @@
+"""An engine in a process of its own, seen from the client's side.
+
+The process is started with exec, never forked. Two ZeroMQ sockets in a private folder (mode 0700) carry msgpack messages
+(octavo.engine.messages). The child ends when the pipe that is its standard input closes, so it cannot outlive the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from octavo import errors
+from octavo.config import EngineArgs
+from octavo.engine import messages
+from octavo.engine.client import STALL_SECONDS, Health, Progress
+from octavo.engine.info import EngineInfo
+from octavo.errors import EngineDeadError
+from octavo.outputs import EngineCoreOutputs
+from octavo.request import EngineCoreRequest
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 600.0
+STOP_TIMEOUT_S = 5.0
+
+
+class EngineProcess:
+    """Client of one engine process. Used from one thread (an event loop's); ``launch`` returns before the model is loaded.
+
+    The end of the process, however it comes, is noticed at once and raised as EngineDeadError wherever someone waits.
+    """
+
+    def __init__(self, args: EngineArgs) -> None:
+        self.args = args
+        self._info: EngineInfo | None = None
+        self._dead = ""
+        self._stopping = False
+        self._progress = Progress()
+        self._directory = tempfile.mkdtemp(prefix="octavo-")  # mode 0700
+        self._context = zmq.Context()
+        self._to_engine = _socket(self._context, zmq.PUSH)
+        self._to_engine.connect(messages.address(self._directory, messages.TO_ENGINE_SOCKET))
+        self._from_engine = _socket(self._context, zmq.PULL)
+        self._from_engine.bind(messages.address(self._directory, messages.FROM_ENGINE_SOCKET))
+        self._receiver: zmq.asyncio.Socket | None = None
+        launched = time.time()
+        command = [sys.executable, "-m", "octavo.engine.process", self._directory]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2)
+        self._to_engine.send(messages.encode(messages.Start(dataclasses.asdict(args), launched)))
+        self._watcher = threading.Thread(target=self._watch, name="engine-watcher", daemon=True)
+        self._watcher.start()
+
+    @classmethod
+    def launch(cls, args: EngineArgs) -> EngineProcess:
+        """Start the process; loading goes on while the caller does other things, until ``wait_ready``."""
+        return cls(args)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def info(self) -> EngineInfo:
+        assert self._info is not None, "wait_ready comes first"
+        return self._info
+
+    def wait_ready(self, timeout: float = START_TIMEOUT_S) -> EngineInfo:
+        """Block until the model is loaded.
+
+        Raises:
+            InvalidRequestError, ModelFileError: what the engine found wrong.
+            EngineDeadError: the process ended, or was not ready within ``timeout`` seconds (it is ended then).
+        """
+        deadline = time.monotonic() + timeout
+        while self._info is None:
+            if not self._from_engine.poll(int(max(0.0, deadline - time.monotonic()) * 1000)):
+                self.shutdown()
+                raise EngineDeadError(f"the engine was not ready within {timeout:.0f} s")
+            try:
+                message = self._decode(self._from_engine.recv())
+            except errors.OctavoError:
+                self.shutdown()
+                raise
+            if isinstance(message, messages.Ready):
+                self._info = message.info
+        return self._info
+
+    def add(self, request: EngineCoreRequest) -> None:
+        if self._dead:
+            raise EngineDeadError(self._dead)
+        self._progress.added(request.request_id)
+        self._to_engine.send(messages.encode(messages.Add(request)))
+
+    def abort(self, request_ids: list[str]) -> None:
+        self._progress.aborted(request_ids)
+        if not self._dead:
+            self._to_engine.send(messages.encode(messages.Abort(request_ids)))
+
+    async def receive(self) -> EngineCoreOutputs:
+        """What the next step brings. Raises EngineDeadError, now and ever after, once the process has ended."""
+        if self._receiver is None:
+            self._receiver = zmq.asyncio.Socket.from_socket(self._from_engine)
+        while True:
+            if self._dead:
+                raise EngineDeadError(self._dead)
+            message = self._decode(await self._receiver.recv())
+            if isinstance(message, messages.Step):
+                self._progress.stepped(message.outputs)
+                return message.outputs
+
+    def health(self, stall_seconds: float = STALL_SECONDS) -> Health:
+        if not self._dead and self._process.poll() is not None:
+            self._dead = _epitaph(self._process.returncode)
+        return self._progress.health(stall_seconds, self._dead)
+
+    def shutdown(self) -> None:
+        """Ask the process to end, insist after STOP_TIMEOUT_S, and clean up."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._dead = self._dead or "the engine was shut down"
+        with contextlib.suppress(zmq.ZMQError):
+            self._to_engine.send(messages.encode(messages.Stop()), zmq.NOBLOCK)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._watcher.join()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        if self._receiver is not None:
+            self._receiver.close()
+        self._context.destroy(linger=0)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _decode(self, data: bytes) -> messages.Ready | messages.Step | None:
+        """A message, or None for one that is not ours. Raises what a Failed message says."""
+        try:
+            message = messages.decode_from_engine(data)
+        except msgspec.MsgspecError as error:
+            logger.warning("dropped a malformed message of %d bytes from the engine's socket: %s", len(data), error)
+            return None
+        if isinstance(message, messages.Failed):
+            self._dead = message.message
+            raise _failure(message)
+        return message
+
+    def _watch(self) -> None:
+        """Wait for the process's end, and say it on the socket where the client listens: after what the engine sent itself."""
+        code = self._process.wait()
+        with contextlib.suppress(zmq.ZMQError):
+            socket = _socket(self._context, zmq.PUSH)
+            socket.connect(messages.address(self._directory, messages.FROM_ENGINE_SOCKET))
+            socket.send(messages.encode(messages.Failed(_epitaph(code))))
+            socket.close(linger=1000)
+
+
+def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
+    """A socket without a limit on queued messages: the front bounds what is open."""
+    socket = context.socket(kind)
+    socket.set_hwm(0)
+    return socket
+
+
+def _epitaph(code: int) -> str:
+    return f"the engine process ended by signal {-code}" if code < 0 else f"the engine process ended with exit code {code}"
+
+
+def _failure(message: messages.Failed) -> errors.OctavoError:
+    if message.error == "InvalidRequestError":
+        return errors.InvalidRequestError(message.message, field=message.field)
+    if message.error == "ModelFileError":
+        return errors.ModelFileError(message.message)
+    return EngineDeadError(message.message)

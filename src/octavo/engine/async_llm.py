@@ -116,7 +116,10 @@ class AsyncLLMEngine:
     async def stream(
         self, prepared: PreparedRequest, output_kind: OutputKind | str = OutputKind.DELTA
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Serve a prepared request, once; see ``generate``. Of n completions each has its own finish_reason; the stream ends with the last."""
+        """Serve a prepared request, once; see ``generate``.
+
+        Of n completions each has its own finish_reason; the stream ends with the last.
+        """
         kind = OutputKind(output_kind)
         self._start_pump()
         state = self._outputs.add(prepared)

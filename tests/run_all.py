@@ -1,4 +1,4 @@
-"""Every test: first all of them, the slow ones too, on the best instruction set; then those that run a model on each instruction set × thread count.
+"""Every test: first all of them, the slow ones too; then those that run a model on each instruction set × thread count.
 
 usage: python tests/run_all.py [pytest arguments]          the last line sums up; exit status 1 when anything failed
 """

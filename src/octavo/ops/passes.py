@@ -19,8 +19,8 @@ def lower(program: Program, activations: Mapping[str, str]) -> Program:
 def fuse(program: Program, activations: Mapping[str, str]) -> Program:
     """The program as it runs by default: all passes in order."""
     program = lower_activations(program, activations)
-    program = merge_linears(program)
     program = fuse_gated_linear(program)
+    program = merge_linears(program)
     program = fuse_residual(program)
     program = fuse_quantize(program)
     return fuse_rope_kv_write(program)
@@ -45,6 +45,22 @@ def lower_activations(program: Program, activations: Mapping[str, str]) -> Progr
     return Program(tuple(ops))
 
 
+def fuse_gated_linear(program: Program) -> Program:
+    """act(gate(x)) * up(x), where nobody else reads gate(x) or up(x) and neither has a bias, becomes ``gated_linear``."""
+    users, producers = program.users(), program.producers()
+    replaced: dict[int, OpRecord | None] = {}
+    for index, op in enumerate(program.ops):
+        if op.kind != "gated_act" or any(users[value.id] != [index] for value in op.inputs):
+            continue
+        sources = [producers[value.id] for value in op.inputs]
+        gate, up = (program.ops[source] for source in sources)
+        plain = all(linear.kind == "linear" and linear.weights[1:] == (None,) for linear in (gate, up))
+        if plain and gate.inputs == up.inputs:
+            replaced[index] = OpRecord("gated_linear", gate.inputs, op.outputs, (gate.weights[0], up.weights[0]), op.ints)
+            replaced |= dict.fromkeys(sources)
+    return _replace(program, replaced)
+
+
 def merge_linears(program: Program) -> Program:
     """Linears over the same input become one op with several matrices (q, k, v; gate, up), at the place of the first."""
     groups: dict[int, list[OpRecord]] = {}
@@ -65,21 +81,6 @@ def _merged(group: list[OpRecord]) -> OpRecord:
     biases = [op.weights[1] for op in group]
     outputs = tuple(op.outputs[0] for op in group)
     return OpRecord("linear", group[0].inputs, outputs, (*matrices, *biases), (len(group), 0))
-
-
-def fuse_gated_linear(program: Program) -> Program:
-    """act(gate(x)) * up(x), where nobody else reads gate(x) or up(x) and neither has a bias, becomes ``gated_linear``."""
-    users, producers = program.users(), program.producers()
-    replaced: dict[int, OpRecord | None] = {}
-    for index, op in enumerate(program.ops):
-        if op.kind != "gated_act" or any(len(users[v.id]) != 1 for v in op.inputs):
-            continue
-        source = producers[op.inputs[0].id]
-        linear = program.ops[source]
-        if linear.kind == "linear" and linear.outputs == op.inputs and linear.weights[2:] == (None, None):
-            replaced[source] = OpRecord("gated_linear", linear.inputs, op.outputs, linear.weights[:2], op.ints)
-            replaced[index] = None
-    return _replace(program, replaced)
 
 
 def fuse_residual(program: Program) -> Program:

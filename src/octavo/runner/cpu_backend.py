@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -11,6 +12,7 @@ from octavo.ops.threads import choose_cpus
 from octavo import _native, envs
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
+from octavo.models.config import ModelConfig
 from octavo.ops.cpu import CpuExecutor
 from octavo.ops.spec import F32Array, Parameter, StepInputs
 from octavo.runner.loading import LoadedModel
@@ -45,6 +47,12 @@ def pack(weight: Weight, isa: str, pool: _native.ThreadPool) -> _native.PackedWe
     rows, columns = weight.shape
     data = np.ascontiguousarray(weight.data).reshape(-1)
     return _native.PackedWeight(isa, pool, weight.format.name, rows, columns, data)
+
+
+def _plain(config: ModelConfig) -> dict[str, Any]:
+    """The config with enums by name, fit for JSON."""
+    fields = dataclasses.asdict(config)
+    return fields | {"activation": config.activation.name.lower(), "rope_style": config.rope_style.name.lower()}
 
 
 def vector(weight: Weight) -> F32Array:
@@ -87,6 +95,7 @@ class CpuBackend:
         step_bytes += 0 if tied else self._matrices[model.embedding.name].nbytes // config.vocab_size
         return {
             "isa": self._executor.isa,
+            "config": _plain(config),
             "num_threads": self._pool.num_threads,
             "weight_bytes_per_step": step_bytes,
             "matmul_params": self._params(body),

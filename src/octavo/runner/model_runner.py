@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from typing import Any, Protocol
@@ -120,6 +121,15 @@ class ModelRunner:
 
     def close(self) -> None:
         self._executor.close()
+
+
+def inspect(args: EngineArgs) -> dict[str, Any]:
+    """RunnerInfo of a model as this machine would run it, as a dict; nothing is allocated for KV."""
+    runner = ModelRunner(args)
+    try:
+        return dataclasses.asdict(runner.info())
+    finally:
+        runner.close()
 
 
 class ReferenceModelRunner(ModelRunner):

@@ -38,12 +38,14 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(NATIVE_SOURCES) | $(BIN)/python
-	$(PIP) install -q -e .
+	@echo 'Building and installing Octavo into $(VENV): a minute or so'
+	@$(PIP) install -qq -e .
 	@touch $@
 
 # Holds all that .installed holds, so it stands for both.
 $(VENV)/.installed-dev: $(NATIVE_SOURCES) | $(BIN)/python
-	$(PIP) install -q -e '.[dev]' -C cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON
+	@echo 'Building and installing Octavo with its dev extra into $(VENV): a few minutes the first time'
+	@$(PIP) install -qq -e '.[dev]' -C cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON
 	@touch $(VENV)/.installed $@
 
 # --- check -------------------------------------------------------------------------------------

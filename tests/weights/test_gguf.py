@@ -60,6 +60,7 @@ def bad_file(tmp_path: Path) -> Callable[[bytes], str]:
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
         tracemalloc.stop()
         assert str(path) in str(caught.value)
+        assert len(str(caught.value)) < 500
         return str(caught.value)
 
     return read
@@ -133,6 +134,8 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "tensor count wraps": (image([], [], counts=((1 << 64) - 1, 0)), "tensor count"),
     "key count": (image([], [], counts=(0, 1 << 40)), "metadata count"),
     "key length": (image([struct.pack("<Q", 1 << 63) + b"key"], []), "metadata key 0"),
+    "key of 64 KiB": (image([key("k" * 65536, U32, bytes(4))], []), "65535 are possible"),
+    "long name": (image([key("k" * 65535, 99, bytes(4))], []), "…: value type 99"),
     "string length": (image([key("name", STRING, struct.pack("<Q", (1 << 64) - 1))], []), "key 'name'"),
     "string not UTF-8": (image([key("name", STRING, string(b"\xff\xfe"))], []), "key 'name': is not UTF-8"),
     "value type": (image([key("odd", 13, bytes(8))], []), "key 'odd': value type 13"),
@@ -141,7 +144,9 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "array length": (image([key("a", ARRAY, struct.pack("<IQ", F32_TYPE, 1 << 61))], []), "key 'a'"),
     "array length wraps": (image([key("a", ARRAY, struct.pack("<IQ", F32_TYPE, (1 << 62) + 1))], []), "key 'a'"),
     "string array length": (image([key("a", ARRAY, struct.pack("<IQ", STRING, 1 << 60))], []), "key 'a'"),
-    "string in an array": (image([key("a", ARRAY, struct.pack("<IQ", STRING, 2) + string("x") + struct.pack("<Q", 1 << 63))], []), "string 1"),
+    "string in an array": (
+        image([key("a", ARRAY, struct.pack("<IQ", STRING, 2) + string("x") + struct.pack("<Q", 1 << 63))], []), "string 1 of 2"
+    ),
     "text in an array": (image([key("a", ARRAY, struct.pack("<IQ", STRING, 1) + string(b"\xc3"))], []), "string 0 of 1"),
     "nested array": (image([key("a", ARRAY, struct.pack("<IQ", ARRAY, 1) + bytes(16))], []), "arrays of arrays"),
     "array of unknown": (image([key("a", ARRAY, struct.pack("<IQ", 77, 1) + bytes(16))], []), "value type 77"),

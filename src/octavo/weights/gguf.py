@@ -19,7 +19,7 @@ import numpy as np
 
 from octavo.errors import ModelFileError
 from octavo.weights.formats import FORMATS, WeightFormat
-from octavo.weights.tensor import MappedFile, TensorInfo, listed
+from octavo.weights.tensor import MappedFile, TensorInfo, listed, shown
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -27,6 +27,7 @@ _DEFAULT_ALIGNMENT = 32
 _MAX_DIMS = 4
 _MAX_HEADER = 128 << 20
 """Bytes of metadata and tensor index; a vocabulary of 262k with its merges takes 14 MB."""
+_MAX_NAME = 65535
 _MIN_KEY_BYTES = 8 + 4 + 1
 _MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
 
@@ -118,7 +119,7 @@ def _read_file(path: Path) -> GGUFModel:
     start = -(-cursor.offset // alignment) * alignment
     tensors = {}
     for entry in entries:
-        cursor.at(f"tensor {entry.name!r}", entry.position)
+        cursor.at(f"tensor {shown(entry.name)}", entry.position)
         if entry.name in tensors:
             raise cursor.error("occurs twice")
         tensors[entry.name] = _locate(cursor, entry, start, alignment)
@@ -147,8 +148,8 @@ def _metadata(cursor: _Cursor, count: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for index in range(count):
         cursor.at(f"metadata key {index}")
-        key = cursor.string()
-        cursor.at(f"key {key!r}")
+        key = cursor.string(_MAX_NAME)
+        cursor.at(f"key {shown(key)}")
         if key in metadata:
             raise cursor.error("occurs twice")
         value_type = cursor.u32()
@@ -165,7 +166,7 @@ def _metadata(cursor: _Cursor, count: int) -> dict[str, Any]:
 
 def _check_alignment(cursor: _Cursor, value_type: int, value: Any) -> None:
     if value_type != _UINT32 or value <= 0 or value & (value - 1):
-        raise cursor.error(f"is {value!r}; it must be a 32-bit power of two")
+        raise cursor.error(f"is {shown(value)}; it must be a 32-bit power of two")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +187,8 @@ def _tensor_entries(cursor: _Cursor, count: int) -> list[_Entry]:
     for index in range(count):
         cursor.at(f"tensor {index}")
         position = cursor.offset
-        name = cursor.string()
-        cursor.at(f"tensor {name!r}")
+        name = cursor.string(_MAX_NAME)
+        cursor.at(f"tensor {shown(name)}")
         n_dims = cursor.u32()
         if not 1 <= n_dims <= _MAX_DIMS:
             raise cursor.error(f"has {n_dims} dimensions; 1 to {_MAX_DIMS} are possible")
@@ -227,7 +228,9 @@ def _type_name(code: int) -> str:
 def _check_overlap(path: Path, tensors: dict[str, TensorInfo]) -> None:
     for before, after in pairwise(sorted(tensors.values(), key=lambda t: t.offset)):
         if before.offset + before.nbytes > after.offset:
-            raise ModelFileError(f"{path}: tensor {after.name!r}: its data at byte {after.offset} overlaps that of tensor {before.name!r}")
+            raise ModelFileError(
+                f"{path}: tensor {shown(after.name)}: its data at byte {after.offset} overlaps that of tensor {shown(before.name)}"
+            )
 
 
 class _Cursor:
@@ -274,8 +277,11 @@ class _Cursor:
             raise self.error(f"{count} items of at least {item_bytes} bytes cannot fit into the {self._end - self.offset} that are left")
         return count
 
-    def string(self) -> str:
-        data = self.take(self.u64())
+    def string(self, limit: int = _MAX_HEADER) -> str:
+        length = self.u64()
+        if length > limit:
+            raise self.error(f"a string of {length} bytes; {limit} are possible")
+        data = self.take(length)
         try:
             return data.decode()
         except UnicodeDecodeError as error:

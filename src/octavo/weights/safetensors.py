@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 from octavo.errors import ModelFileError
 from octavo.weights.formats import FORMATS, WeightFormat
-from octavo.weights.tensor import MappedFile, TensorInfo, listed
+from octavo.weights.tensor import MappedFile, TensorInfo, listed, shown
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -94,7 +94,7 @@ def _parse_object(where: Path, data: bytes) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for name, value in pairs:
             if name in result:
-                raise ValueError(f"{name!r} occurs twice")
+                raise ValueError(f"{shown(name)} occurs twice")
             result[name] = value
         return result
 
@@ -114,7 +114,7 @@ def _read_index(path: Path) -> dict[str, str]:
         raise ModelFileError(f"{path}: weight_map is missing or empty")
     for tensor, name in weight_map.items():
         if not isinstance(name, str) or not name.endswith(".safetensors") or Path(name).name != name:
-            raise ModelFileError(f"{path}: tensor {tensor!r}: {name!r} is not the name of a shard in this folder")
+            raise ModelFileError(f"{path}: tensor {shown(tensor)}: {shown(name)} is not the name of a shard in this folder")
     return weight_map
 
 
@@ -155,7 +155,7 @@ def _check_cover(path: Path, header: dict[str, Any], data_bytes: int) -> None:
     for begin, end, name in sorted(_ranges(path, header)):
         if begin != reached:
             kind = "overlaps the tensor before" if begin < reached else "leaves a hole before it"
-            raise ModelFileError(f"{path}: tensor {name!r}: its data at bytes {begin} … {end} {kind} (which ends at {reached})")
+            raise ModelFileError(f"{path}: tensor {shown(name)}: its data at bytes {begin} … {end} {kind} (which ends at {reached})")
         reached = end
     if reached != data_bytes:
         raise ModelFileError(f"{path}: tensors take {reached} bytes of data, but the file has {data_bytes}; is it cut or damaged?")
@@ -164,16 +164,16 @@ def _check_cover(path: Path, header: dict[str, Any], data_bytes: int) -> None:
 def _ranges(path: Path, header: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
     """(begin, end, name) of each tensor, its entry checked by itself."""
     for name, entry in header.items():
-        where = f"{path}: tensor {name!r}"
+        where = f"{path}: tensor {shown(name)}"
         if not isinstance(entry, dict):
             raise ModelFileError(f"{where}: its entry is not an object")
         dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
         if not isinstance(dtype, str) or dtype not in _ITEM_BITS:
-            raise ModelFileError(f"{where}: type {dtype!r} is unknown")
+            raise ModelFileError(f"{where}: type {shown(dtype)} is unknown")
         if not _is_sizes(shape):
-            raise ModelFileError(f"{where}: shape {shape!r} is not a list of sizes")
+            raise ModelFileError(f"{where}: shape {shown(shape)} is not a list of sizes")
         if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-            raise ModelFileError(f"{where}: data_offsets {offsets!r} are not a rising pair")
+            raise ModelFileError(f"{where}: data_offsets {shown(offsets)} are not a rising pair")
         if (offsets[1] - offsets[0]) * 8 != math.prod(shape) * _ITEM_BITS[dtype]:
             raise ModelFileError(f"{where}: {offsets[1] - offsets[0]} bytes of data do not make shape {shape} of {dtype}")
         yield offsets[0], offsets[1], name

@@ -30,9 +30,6 @@ class WeightSource(Protocol):
     def info(self, file_name: str) -> TensorInfo:
         """Format, shape and place of a tensor. Raises ModelFileError if it is absent or of a type Octavo does not run."""
 
-    def shape(self, file_name: str) -> tuple[int, ...] | None:
-        """A tensor's shape, outputs first; None if it is absent or of a type Octavo does not run."""
-
     def weight(self, file_name: str, canonical_name: str) -> Weight:
         """A tensor as stored (a vector may be F16 or BF16 here); its data is a read-only view, valid beyond ``close``."""
 
@@ -76,10 +73,6 @@ class _TensorSource:
         if (dtype := self._unsupported.get(file_name)) is not None:
             raise ModelFileError(f"{self.path}: tensor {file_name!r}: its type {dtype} is not supported (F32, F16 and BF16 are)")
         raise ModelFileError(f"{self.path}: there is no tensor {file_name!r}")
-
-    def shape(self, file_name: str) -> tuple[int, ...] | None:
-        info = self._tensors.get(file_name)
-        return info.shape if info is not None else None
 
     def weight(self, file_name: str, canonical_name: str) -> Weight:
         return self.info(file_name).weight(canonical_name)

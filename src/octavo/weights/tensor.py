@@ -68,3 +68,9 @@ def listed(names: list[str], limit: int = 8) -> str:
     """Names for an error message: the first ``limit``, and how many more there are."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def shown(value: object) -> str:
+    """A value from a file, for an error message: its repr, cut to a line's length."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:96]} …"

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from octavo.bench.limits import GroupCosts, ModelCosts, percent_of_bandwidth, percent_of_compute
+from octavo.bench.limits import AttentionCosts, ModelCosts, percent_of_bandwidth, percent_of_compute
 from octavo.bench.machine import MachineRates
 from octavo.config import EngineArgs
+from octavo.engine.info import EngineInfo
 
 RATES = MachineRates(read_bytes_s=1000.0, int8_ops_s=400.0, bf16_flops_s=200.0, fp32_flops_s=100.0, cpus=(0,))
 COSTS = ModelCosts(
     weight_bytes=90,
     matmul_params={"q8": 50},
     head_params={"q8": 10, "f32": 3},
-    groups=(GroupCosts(kv_bytes_per_token=2.0, flops_per_pair=4.0, window=0), GroupCosts(1.0, 8.0, window=3)),
+    attention=(AttentionCosts(kv_bytes_per_token=2.0, flops_per_pair=4.0, window=0), AttentionCosts(1.0, 8.0, window=3)),
     attention_arithmetic="bf16",
 )
 
@@ -44,14 +45,22 @@ def test_percents_by_hand():
     ],
 )
 def test_costs_from_what_the_runner_says(settings, arithmetic):
-    info = {
-        "groups": [{"bytes_per_block": 32, "window": 0}, {"bytes_per_block": 16, "window": 3}],
-        "details": {
+    info = EngineInfo(
+        **dict.fromkeys(("model", "numerics_id"), ""),
+        **dict.fromkeys(("max_model_len", "max_num_seqs", "max_logprobs", "vocab_size", "block_size"), 1),
+        eos_token_ids=[],
+        num_blocks=[1],
+        pool_tokens=1000,
+        pool_bytes=3000,  # 3 bytes a token, of which 4 of 6 elements are the full layers'
+        details={
             "weight_bytes_per_step": 90,
             "matmul_params": {"q8": 50},
             "head_params": {"q8": 10, "f32": 3},
-            "attention_flops_per_pair": [4, 8],
+            "attention": [
+                {"window": 0, "flops_per_pair": 4, "kv_elements_per_token": 4},
+                {"window": 3, "flops_per_pair": 8, "kv_elements_per_token": 2},
+            ],
         },
-    }
-    costs = ModelCosts.from_info(info, EngineArgs(block_size=16, **settings))
-    assert costs == ModelCosts(90, {"q8": 50}, {"q8": 10, "f32": 3}, COSTS.groups, arithmetic)
+    )
+    costs = ModelCosts.from_info(info, EngineArgs(**settings))
+    assert costs == ModelCosts(90, {"q8": 50}, {"q8": 10, "f32": 3}, COSTS.attention, arithmetic)

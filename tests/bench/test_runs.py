@@ -43,7 +43,7 @@ class SteadyEngine:
         self._stats.step_seconds += seconds
         self._stats.native_seconds += seconds * self._native
         self._stats.steps += 1
-        self._stats.kv = {"live_bytes": 3 * len(due), "held_bytes": 4 * len(due), "total_bytes": 100}
+        self._stats.kv = {"efficiency": 0.75, "held_of_total": 0.04 * len(due), "live_of_total": 0.03 * len(due)}
         return EngineCoreOutputs(outputs, EngineStats(**{f: getattr(self._stats, f) for f in EngineStats.__struct_fields__}))
 
     def _token(self, request_id: str) -> EngineCoreOutput:
@@ -54,7 +54,7 @@ class SteadyEngine:
         return EngineCoreOutput(request_id, [1], finish_reason="length" if done else None)
 
 
-COSTS = ModelCosts(weight_bytes=100, matmul_params={"q8": 10}, head_params={}, groups=(), attention_arithmetic="bf16")
+COSTS = ModelCosts(weight_bytes=100, matmul_params={"q8": 10}, head_params={}, attention=(), attention_arithmetic="bf16")
 RATES = MachineRates(read_bytes_s=1000.0, int8_ops_s=100.0, bf16_flops_s=1.0, fp32_flops_s=1.0, cpus=(0,))
 
 

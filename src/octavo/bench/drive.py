@@ -66,18 +66,16 @@ class Run:
 
 
 class _KVMeter:
-    """Follows the engine's KV accounting from step to step."""
+    """Follows the engine's KV accounting (octavo.kv.usage) from step to step."""
 
     def __init__(self) -> None:
         self.efficiency = TimeAverage()
         self.peak = 0.0
 
     def note(self, stats: EngineStats, seconds: float) -> None:
-        live, held, total = (stats.kv[name] for name in ("live_bytes", "held_bytes", "total_bytes"))
-        if held:
-            self.efficiency.add(live / held, seconds)
-        if total:
-            self.peak = max(self.peak, live / total)
+        if stats.kv["held_of_total"] > 0:
+            self.efficiency.add(stats.kv["efficiency"], seconds)
+        self.peak = max(self.peak, stats.kv["live_of_total"])
 
 
 class StepError(OctavoError):

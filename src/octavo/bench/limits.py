@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from octavo.bench.machine import MachineRates
 from octavo.config import EngineArgs
+from octavo.engine.info import EngineInfo
 
 
 @dataclass(frozen=True)
-class GroupCosts:
-    """One group of layers with like KV needs."""
+class AttentionCosts:
+    """Of all layers with one window."""
 
     kv_bytes_per_token: float
-    """K and V of one token in all layers of the group."""
+    """K and V of one token."""
     flops_per_pair: float
-    """Operations for one token that attends to one position: q·k and p·v in all layers."""
+    """Operations for one token that attends to one position: q·k and p·v."""
     window: int
     """Positions a token sees; 0: all."""
 
@@ -28,35 +28,37 @@ class GroupCosts:
 
 @dataclass(frozen=True)
 class ModelCosts:
-    """What one step of a model costs; see octavo.runner.interface, RunnerInfo."""
+    """What one step of a model costs; see octavo.runner.interface, RunnerInfo.details."""
 
     weight_bytes: int
     matmul_params: Mapping[str, int]
     head_params: Mapping[str, int]
-    groups: tuple[GroupCosts, ...]
+    attention: tuple[AttentionCosts, ...]
     attention_arithmetic: str
 
     @classmethod
-    def from_info(cls, info: Mapping[str, Any], args: EngineArgs) -> ModelCosts:
-        """From RunnerInfo as a dict, of an engine with these settings."""
-        details = info["details"]
-        groups = tuple(
-            GroupCosts(group["bytes_per_block"] / args.block_size, flops, group["window"])
-            for group, flops in zip(info["groups"], details["attention_flops_per_pair"], strict=True)
+    def from_info(cls, info: EngineInfo, args: EngineArgs) -> ModelCosts:
+        """From what an engine with these settings says of itself. K and V take the pool's bytes, in proportion to their elements."""
+        details = info.details
+        layers = details["attention"]
+        element_bytes = info.pool_bytes / info.pool_tokens / sum(layer["kv_elements_per_token"] for layer in layers)
+        attention = tuple(
+            AttentionCosts(element_bytes * layer["kv_elements_per_token"], layer["flops_per_pair"], layer["window"]) for layer in layers
         )
         bf16 = args.kv_cache_dtype in ("bf16", "bfloat16") or (args.kv_cache_dtype == "auto" and args.dtype != "float32")
-        return cls(details["weight_bytes_per_step"], details["matmul_params"], details["head_params"], groups, "bf16" if bf16 else "f32")
+        arithmetic = "bf16" if bf16 else "f32"
+        return cls(details["weight_bytes_per_step"], details["matmul_params"], details["head_params"], attention, arithmetic)
 
     def decode_bytes(self, position: int) -> float:
         """Bytes that decoding the token at ``position`` of one sequence must read: all weights, and the KV it attends to."""
-        return self.weight_bytes + sum(g.kv_bytes_per_token * g.seen(position) for g in self.groups)
+        return self.weight_bytes + sum(a.kv_bytes_per_token * a.seen(position) for a in self.attention)
 
     def prefill_ops(self, tokens: int) -> dict[str, float]:
         """Operations, by arithmetic, of prefilling ``tokens`` from position 0 with one row of logits."""
         ops = {kind: 2.0 * params * tokens for kind, params in self.matmul_params.items()}
         for kind, params in self.head_params.items():
             ops[kind] = ops.get(kind, 0.0) + 2.0 * params
-        pairs_flops = sum(g.flops_per_pair * sum(g.seen(p) for p in range(tokens)) for g in self.groups)
+        pairs_flops = sum(a.flops_per_pair * sum(a.seen(p) for p in range(tokens)) for a in self.attention)
         ops[self.attention_arithmetic] = ops.get(self.attention_arithmetic, 0.0) + pairs_flops
         return ops
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +13,10 @@ from rich.console import Console
 from octavo.cli.options import engine_flags, flag
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from octavo.bench.drive import Driver
+    from octavo.engine.info import EngineInfo
 
 commands = typer.Typer(help="Measure: the machine, one stream, many requests.", no_args_is_help=True)
 
@@ -52,8 +56,8 @@ def latency(
     )
     rates = measure(engine_cpus(args.num_threads))
 
-    def run(driver: Any, info: dict[str, Any]) -> dict[str, Any]:
-        result = measure_latency(driver, plan, ModelCosts.from_info(info, args), rates, info["vocab_size"])
+    def run(driver: Driver, info: EngineInfo) -> dict[str, Any]:
+        result = measure_latency(driver, plan, ModelCosts.from_info(info, args), rates, info.vocab_size)
         return {**dataclasses.asdict(result), "plan": dataclasses.asdict(plan), "machine": dataclasses.asdict(rates)}
 
     _measure("latency", args, plan.max_model_len, run, output)
@@ -76,29 +80,29 @@ def throughput(
         num_prompts=num_prompts, input_len=input_len, output_len=output_len, max_concurrency=max_concurrency, seed=args.seed or 0
     )
 
-    def run(driver: Any, info: dict[str, Any]) -> dict[str, Any]:
-        result = measure_throughput(driver, plan, info["vocab_size"])
+    def run(driver: Driver, info: EngineInfo) -> dict[str, Any]:
+        result = measure_throughput(driver, plan, info.vocab_size)
         return {**dataclasses.asdict(result), "plan": dataclasses.asdict(plan)}
 
     _measure("throughput", args, plan.max_model_len, run, output)
 
 
-def _measure(name: str, args: EngineArgs, needed: int, run: Callable[[Any, dict[str, Any]], dict[str, Any]], output: Path | None) -> None:
+def _measure(name: str, args: EngineArgs, needed: int, run: Callable[[Driver, EngineInfo], dict[str, Any]], output: Path | None) -> None:
     """Load the model in this process, ``run`` on it, report."""
     from octavo.bench.drive import Driver
-    from octavo.engine.core import EngineCore
+    from octavo.engine.client import InProcessClient
 
-    engine = EngineCore(args)
+    engine = InProcessClient(args)
     try:
-        info = dataclasses.asdict(engine.info)
-        if needed > info["max_model_len"]:
-            limit = f"{needed} tokens of one sequence are asked for, the model's context has {info['max_model_len']}"
-            raise InvalidRequestError(f"{flag('max_model_len')}: {limit}", field="max_model_len")
+        info = engine.info
+        if needed > info.max_model_len:
+            limit = f"this benchmark needs {needed} tokens of one sequence"
+            raise InvalidRequestError(f"{flag('max_model_len')} = {info.max_model_len}: {limit}", field="max_model_len")
         result = run(Driver(engine), info)
     finally:
-        engine.close()
-    facts = {"model": args.model, "isa": info["isa"], "num_threads": info["num_threads"], "numerics_id": info["numerics_id"]}
-    _report(name, f"{args.model} · {info['isa']} · {info['num_threads']} threads", {**result, **facts}, output)
+        engine.shutdown()
+    facts = {"model": args.model, "isa": info.isa, "num_threads": info.num_threads, "numerics_id": info.numerics_id}
+    _report(name, f"{args.model} · {info.isa} · {info.num_threads} threads", {**result, **facts}, output)
 
 
 def _report(name: str, title: str, result: dict[str, Any], output: Path | None) -> None:

@@ -100,10 +100,22 @@ class CpuBackend:
             "weight_bytes_per_step": step_bytes,
             "matmul_params": self._params(body),
             "head_params": self._params([model.head]),
-            "attention_flops_per_pair": [4 * config.num_heads * config.head_dim * len(group) for group in self._executor.groups],
+            "attention": self._attention(),
             "tensors": [self._tensor(name) for name in self._stored],
             "program": str(self._executor.program).splitlines(),
         }
+
+    def _attention(self) -> list[dict[str, int]]:
+        """Costs of attention by window, over all its layers; see octavo.runner.interface."""
+        costs: dict[int, dict[str, int]] = {}
+        for op in self._executor.program.ops:
+            if op.kind == "attention":
+                place, group, num_heads, window = op.ints
+                layer = self._executor.groups[group][place]
+                cost = costs.setdefault(window, {"window": window, "flops_per_pair": 0, "kv_elements_per_token": 0})
+                cost["flops_per_pair"] += 4 * num_heads * layer.head_dim
+                cost["kv_elements_per_token"] += 2 * layer.num_kv_heads * layer.head_dim
+        return list(costs.values())
 
     def _params(self, parameters: list[Parameter]) -> dict[str, int]:
         counts: Counter[str] = Counter()

@@ -21,12 +21,12 @@ FLOAT32_BOUND = 1e-3
 def compare(model: str, dtype: str) -> Distance:
     """Distance of Octavo from the golden file over all its generated tokens."""
     records = json.loads((Path(__file__).parent / "golden" / FILES[model]).read_text())
-    llm = LLM(model=model, dtype=dtype, max_model_len=256, max_num_seqs=4)
     golden, ours = [], []
-    for record in records:
-        prompt, forced, steps = record["prompt_ids"], record["greedy_ids"], record["steps"]
-        golden.append(Opinion(np.array([s["logprob"] for s in steps]), np.array([s["top"][0][0] for s in steps])))
-        ours.append(score(llm, prompt + forced, len(prompt)))
+    with LLM(model=model, dtype=dtype, max_model_len=256, max_num_seqs=4) as llm:
+        for record in records:
+            prompt, forced, steps = record["prompt_ids"], record["greedy_ids"], record["steps"]
+            golden.append(Opinion(np.array([s["logprob"] for s in steps]), np.array([s["top"][0][0] for s in steps])))
+            ours.append(score(llm, prompt + forced, len(prompt)))
     return distance(joined(golden), joined(ours))
 
 

@@ -30,9 +30,9 @@ def text_ids(llm: LLM) -> list[int]:
 
 def octavo_opinion(model: str, dtype: str) -> tuple[list[int], Opinion]:
     """The text's ids, and what Octavo thinks of all but the first."""
-    llm = LLM(model=model, dtype=dtype, max_model_len=TOKENS + 16, max_num_seqs=1)
-    ids = text_ids(llm)
-    return ids, score(llm, ids, 1)
+    with LLM(model=model, dtype=dtype, max_model_len=TOKENS + 16, max_num_seqs=1) as llm:
+        ids = text_ids(llm)
+        return ids, score(llm, ids, 1)
 
 
 def transformers_opinion(model: str, ids: list[int]) -> Opinion:

@@ -1,4 +1,4 @@
-"""The served numbers stay near fp32 (benchmarks/fidelity): as near as another engine's on the same files, and exact with --dtype float32."""
+"""The served numbers stay near fp32, as near as another engine's on the same files; with --dtype float32 they are fp32's."""
 
 from __future__ import annotations
 

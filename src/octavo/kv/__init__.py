@@ -1,1 +1,1 @@
-
+"""The KV core: which request owns which block."""

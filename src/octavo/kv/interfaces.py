@@ -1,23 +1,53 @@
 """The four seams of the KV core. Each is a small policy, chosen by name (octavo.kv.policies); kv/ knows no model.
 
 Block ids are indices 0 … num_blocks - 1 of one layer group's pool; bulk operations pass them as int32 arrays, because a
-128k context has 8,192 of them and must not cost a Python loop.
+128k context has 8,192 of them and must not cost a Python loop. Arrays that a policy returns belong to the caller; arrays that
+it is given it must not keep or change.
+
+Placement, prefix index and eviction are built once a layer group, from a PoolSpec; admission is built once.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NewType, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from octavo.request import BlockHash as BlockHash
+
 BlockId = NewType("BlockId", int)
 BlockIds = npt.NDArray[np.int32]
-BlockHash = NewType("BlockHash", bytes)
+
+NO_BLOCKS: BlockIds = np.zeros(0, np.int32)
+NO_BLOCKS.flags.writeable = False
+
+
+@dataclass(frozen=True)
+class PoolSpec:
+    """What a policy is told of the pool that it serves."""
+
+    num_blocks: int
+    block_size: int
+    """Tokens in a block."""
+
+
+class KVGroup(Protocol):
+    """Layers that share one block table, as the runner describes them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bytes_per_block(self) -> int:
+        """K and V of one block in all layers of the group, scales included."""
 
 
 class Placement(Protocol):
     """Decides which free blocks a request gets. Mutated by allocate and free only."""
+
+    def __init__(self, spec: PoolSpec) -> None: ...
 
     @property
     def num_free(self) -> int:
@@ -35,7 +65,10 @@ class Placement(Protocol):
         """
 
     def free(self, owner: str, blocks: BlockIds) -> None:
-        """Take back blocks nobody uses any more."""
+        """Take back blocks nobody uses any more. Blocks that outlived their owner in the prefix cache come from owner ""."""
+
+    def free_blocks(self) -> BlockIds:
+        """All free blocks, in any order; for checks and maps, so it may cost O(num_blocks)."""
 
     def check_integrity(self) -> None:
         """Raise AssertionError if the books do not balance."""
@@ -44,17 +77,22 @@ class Placement(Protocol):
 class PrefixIndex(Protocol):
     """Remembers which computed blocks hold which tokens."""
 
+    def __init__(self, spec: PoolSpec) -> None: ...
+
     def lookup(self, hashes: list[BlockHash]) -> BlockIds:
         """Blocks of the longest known prefix of ``hashes``, in order."""
 
-    def insert(self, hashes: list[BlockHash], blocks: BlockIds) -> None:
-        """Remember computed full blocks; a hash that is known already keeps its first block."""
+    def insert(self, hashes: list[BlockHash], blocks: BlockIds) -> BlockIds:
+        """Remember computed full blocks, and return those remembered: a hash that is known already keeps its first block."""
 
     def remove(self, blocks: BlockIds) -> None:
-        """Forget blocks that are being reused."""
+        """Forget blocks that are being reused; all of them are known."""
 
     def clear(self) -> None:
         """Forget everything."""
+
+    def __len__(self) -> int:
+        """Blocks known."""
 
     def check_integrity(self) -> None:
         """Raise AssertionError if the books do not balance."""
@@ -63,20 +101,34 @@ class PrefixIndex(Protocol):
 class Eviction(Protocol):
     """Orders idle cached blocks: those only the prefix index still wants."""
 
+    def __init__(self, spec: PoolSpec) -> None: ...
+
     def add(self, blocks: BlockIds) -> None:
         """These became idle, just now; the last of the array is the one to go first (a prefix's tail before its head)."""
 
     def remove(self, blocks: BlockIds) -> None:
-        """These are in use again."""
+        """These are in use again; all of them are idle."""
 
     def evict(self, count: int) -> BlockIds:
-        """Take out ``count`` blocks, those to lose first."""
+        """Take out ``count`` blocks, those to lose first; at least ``count`` are idle."""
 
-    def __len__(self) -> int: ...
+    def idle_blocks(self) -> BlockIds:
+        """All idle blocks, in any order; for checks and maps, so it may cost O(num_blocks)."""
+
+    def __len__(self) -> int:
+        """Idle blocks."""
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if the books do not balance."""
 
 
 class Admission(Protocol):
-    """Decides whether a waiting request may start."""
+    """Decides whether a waiting request may start. Holds no state."""
 
     def admits(self, needed_now: int, needed_at_most: int, available: int, promised: int) -> bool:
-        """In blocks: what it needs for its whole prompt, to completion, what is free or evictable, and what running requests may yet take."""
+        """Whether it may start; all in blocks of one group.
+
+        needed_now: what it takes from ``available`` for its whole prefill. needed_at_most: the same to completion. available: what
+        is free or evictable, less what running requests need for the rest of their prefills. promised: what running requests
+        may take after their prefills, if each runs to its limit.
+        """

@@ -1,0 +1,10 @@
+"""Guaranteed admission: what has started is never short of blocks, so it is never preempted for want of them."""
+
+from __future__ import annotations
+
+
+class GuaranteedAdmission:
+    """A request starts when it and all that runs fit, even if each takes max_tokens."""
+
+    def admits(self, needed_now: int, needed_at_most: int, available: int, promised: int) -> bool:
+        return needed_at_most <= available - promised

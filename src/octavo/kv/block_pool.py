@@ -1,0 +1,126 @@
+"""The blocks of one layer group, and the state of each.
+
+                 allocate                   release by the last user
+      ┌──────┐ ───────────► ┌─────────┐ ─────────────────────────────► ┌──────┐
+      │ free │              │  owned  │        not in the index        │ free │
+      └──────┘              └─────────┘                                └──────┘
+          ▲                   ▲     │
+          │ evict       share │     │ release by the last user, in the index
+          │                   │     ▼
+          │               ┌─────────────┐
+          └────────────── │ idle cached │
+                          └─────────────┘
+
+A block is owned while ref_counts > 0, idle while ref_counts == 0 and indexed, else free. Which block is given, which is evicted
+and which is found again are the policies' business; that each block is in one state is this class's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, Eviction, Placement, PoolSpec, PrefixIndex
+from octavo.kv.policies import Policies
+
+
+class BlockPool:
+    """Bulk operations on block states. Each costs O(blocks named), as array work."""
+
+    def __init__(self, spec: PoolSpec, policies: Policies) -> None:
+        self.num_blocks = spec.num_blocks
+        self.placement: Placement = policies.placement(spec)
+        self.index: PrefixIndex = policies.prefix_index(spec)
+        self.eviction: Eviction = policies.eviction(spec)
+        self._ref_counts: npt.NDArray[np.int32] = np.zeros(spec.num_blocks, np.int32)
+        self._indexed: npt.NDArray[np.bool_] = np.zeros(spec.num_blocks, np.bool_)
+        self.num_references = 0
+        """Sum of the reference counts."""
+        self.num_owned = 0
+        """Blocks with a reference."""
+
+    @property
+    def num_free(self) -> int:
+        return self.placement.num_free
+
+    @property
+    def num_idle(self) -> int:
+        return len(self.eviction)
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that a request can get: free, or idle and so evictable."""
+        return self.placement.num_free + len(self.eviction)
+
+    def count_idle(self, blocks: BlockIds) -> int:
+        """How many of these cached blocks no request uses: sharing them takes that many from ``num_available``."""
+        return len(blocks) - int(np.count_nonzero(self._ref_counts[blocks]))
+
+    def allocate(self, owner: str, count: int, reserve: int) -> BlockIds | None:
+        """``count`` blocks with one reference each, evicting as needed; None if they cannot be had (see Placement.allocate)."""
+        if not count:
+            return NO_BLOCKS
+        shortfall = count - self.placement.num_free
+        if shortfall > len(self.eviction):
+            return None
+        if shortfall > 0:
+            self._evict(shortfall)
+        blocks = self.placement.allocate(owner, count, reserve)
+        if blocks is not None:
+            self._ref_counts[blocks] = 1
+            self.num_references += count
+            self.num_owned += count
+        return blocks
+
+    def share(self, blocks: BlockIds) -> None:
+        """One more reference to each of these distinct cached blocks."""
+        if not len(blocks):
+            return
+        idle = blocks[self._ref_counts[blocks] == 0]
+        self.eviction.remove(idle)
+        self._ref_counts[blocks] += 1
+        self.num_references += len(blocks)
+        self.num_owned += len(idle)
+
+    def release(self, owner: str, blocks: BlockIds) -> None:
+        """One reference less to each of these distinct blocks, which are in order of position: the last is the first to be evicted."""
+        if not len(blocks):
+            return
+        self._ref_counts[blocks] -= 1
+        left = blocks[self._ref_counts[blocks] == 0]
+        cached = self._indexed[left]
+        self.num_references -= len(blocks)
+        self.num_owned -= len(left)
+        self.eviction.add(left[cached])
+        self.placement.free(owner, left[~cached])
+
+    def cache(self, hashes: list[BlockHash], blocks: BlockIds) -> None:
+        """Let owned blocks, whose tokens are all computed, be found by their hashes."""
+        self._indexed[self.index.insert(hashes, blocks)] = True
+
+    def clear_cache(self) -> None:
+        """Forget all cached blocks: idle ones become free, owned ones are not found again."""
+        idle = self.eviction.evict(len(self.eviction))
+        self.index.clear()
+        self._indexed[:] = False
+        self.placement.free("", idle)
+
+    def check_integrity(self, references: npt.NDArray[np.int64]) -> None:
+        """Raise AssertionError unless the states add up; ``references`` [num_blocks] are counted from the block tables."""
+        for policy in (self.placement, self.index, self.eviction):
+            policy.check_integrity()
+        assert np.array_equal(self._ref_counts, references), "reference counts differ from the block tables"
+        assert self.num_references == references.sum(), "the number of references is wrong"
+        assert self.num_owned == np.count_nonzero(references), "the number of owned blocks is wrong"
+        assert len(self.index) == np.count_nonzero(self._indexed), "the index and the pool disagree on what is cached"
+        unused = references == 0
+        idle, free = self.eviction.idle_blocks(), self.placement.free_blocks()
+        assert np.array_equal(np.sort(idle), np.flatnonzero(unused & self._indexed)), "idle blocks are those cached and unused"
+        assert len(idle) == len(self.eviction) and len(free) == self.placement.num_free, "a policy miscounts"
+        assert unused[free].all() and not self._indexed[free].any(), "a free block is in use or cached"
+
+    def _evict(self, count: int) -> None:
+        blocks = self.eviction.evict(count)
+        self.index.remove(blocks)
+        self._indexed[blocks] = False
+        self.placement.free("", blocks)

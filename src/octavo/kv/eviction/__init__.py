@@ -1,0 +1,1 @@
+"""Which idle cached block goes first, one policy a file."""

@@ -1,0 +1,282 @@
+"""KVCacheManager: the one door between the scheduler and the KV pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from octavo.kv.block_hash import extend_chain, root_hash
+from octavo.kv.block_pool import BlockPool
+from octavo.kv.interfaces import NO_BLOCKS, BlockIds, KVGroup, PoolSpec
+from octavo.kv.policies import choose
+from octavo.kv.request_blocks import Ledger, RequestBlocks
+from octavo.kv.usage import GroupUsage, KVUsage
+from octavo.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixHit:
+    """Cached blocks that hold the first ``num_tokens`` tokens of a request: found, not yet taken.
+
+    Valid until blocks are allocated or the cache is reset.
+    """
+
+    blocks: list[BlockIds]
+    """Per group."""
+    num_tokens: int
+
+
+class Allocation:
+    """The growth of one request's blocks in every group. It is tentative until ``commit``; ``rollback`` undoes it.
+
+    Roll back in the reverse order of growing, and before anything else changes.
+    """
+
+    __slots__ = ("_first", "_manager", "_request_id", "new_blocks")
+
+    def __init__(self, manager: KVCacheManager | None, request_id: str, first: int, new_blocks: list[BlockIds]) -> None:
+        self._manager = manager
+        self._request_id = request_id
+        self._first = first
+        self.new_blocks = new_blocks
+        """Per group: the blocks appended, shared ones included."""
+
+    def commit(self) -> None:
+        self._manager = None
+
+    def rollback(self) -> None:
+        if self._manager is not None:
+            self._manager._shrink(self._request_id, self._first)
+            self._manager = None
+
+
+class KVCacheManager:
+    """Grants slots to requests, shares computed blocks between them, and accounts for every slot.
+
+    A request is known here from its first ``allocate_slots`` until ``free``. Layer groups have pools of their own; a request's tables
+    have the same number of entries in each.
+
+    Blocks are found by others only once ``mark_computed`` has confirmed their tokens, so with steps in flight nothing is shared
+    that a step has yet to write. And an indexed block is not written again: a request writes at positions from its
+    num_computed_tokens on, in blocks that it alone owns.
+    """
+
+    def __init__(
+        self, groups: Sequence[KVGroup], num_blocks: Sequence[int], block_size: int, policies: Mapping[str, str], numerics_id: str
+    ) -> None:
+        """``num_blocks`` per group. Raises InvalidRequestError for unknown or clashing policies."""
+        chosen = choose(policies)
+        self.groups = list(groups)
+        self.block_size = block_size
+        self.numerics_id = numerics_id
+        self.pools = [BlockPool(PoolSpec(count, block_size), chosen) for count in num_blocks]
+        self._admission = chosen.admission
+        self._caches = chosen.caches
+        self._records: dict[str, RequestBlocks] = {}
+        self._ledger = Ledger()
+        no_blocks = [NO_BLOCKS] * len(self.groups)
+        self._no_hit = PrefixHit(no_blocks, 0)
+        self._no_growth = Allocation(None, "", 0, no_blocks)
+
+    # What could be
+
+    @property
+    def caches(self) -> bool:
+        """Whether prefixes are looked up at all."""
+        return self._caches
+
+    @property
+    def capacity(self) -> int:
+        """Most tokens that one request can store, with the pool to itself."""
+        return min(pool.num_blocks for pool in self.pools) * self.block_size
+
+    def can_ever_fit(self, num_tokens: int) -> bool:
+        """Whether a request that stores ``num_tokens`` could run alone; all its tokens are stored but the last."""
+        return num_tokens <= self.capacity
+
+    def get_computed_blocks(self, request: Request) -> PrefixHit:
+        """The longest cached prefix of a request that is not running, but never its last token, whose logits are needed.
+
+        Prompt log-probabilities need the logits of every prompt token, so a request that wants them finds nothing.
+        """
+        if not self._caches or request.sampling_params.prompt_logprobs is not None:
+            return self._no_hit
+        num_blocks = (request.num_tokens - 1) // self.block_size
+        self._hash_blocks(request, num_blocks)
+        hashes = request.block_hashes[1 : num_blocks + 1]
+        found = [pool.index.lookup(hashes) for pool in self.pools]
+        shared = min(map(len, found))
+        return PrefixHit([blocks[:shared] for blocks in found], shared * self.block_size)
+
+    def can_start(self, request: Request, hit: PrefixHit, without: Iterable[Request] = ()) -> bool:
+        """Whether admission lets a waiting request start; ``without``: if these running ones were preempted first."""
+        spared = [self._records[other.request_id] for other in without]
+        shared = hit.num_tokens // self.block_size
+        to_prefill = self._blocks_for(request.num_tokens) - shared
+        to_complete = self._blocks_for(request.max_num_tokens - 1) - shared
+        unfilled = self._ledger.unfilled_prefill - sum(record.unfilled_prefill for record in spared)
+        promised = self._ledger.promised - sum(record.promised for record in spared)
+        held = sum(record.num_blocks for record in spared)
+        for pool, blocks in zip(self.pools, hit.blocks, strict=True):
+            idle = pool.count_idle(blocks)
+            available = pool.num_available + held - unfilled
+            if not self._admission.admits(to_prefill + idle, to_complete + idle, available, promised):
+                return False
+        return True
+
+    # What a request holds
+
+    def allocate_slots(self, request: Request, num_new_tokens: int, hit: PrefixHit | None = None) -> Allocation | None:
+        """Blocks for the next ``num_new_tokens`` tokens, tentatively; None (and nothing changed) if they cannot be had now.
+
+        ``hit``: for a request that starts; its blocks come first, and the new tokens after them. If a policy raises, nothing changed.
+        """
+        record = self._records.get(request.request_id)
+        if record is None:
+            record = self._open(request)
+        computed = request.num_computed_tokens if hit is None else hit.num_tokens
+        num_blocks = -(-(computed + num_new_tokens) // self.block_size)
+        if num_blocks <= record.num_blocks:
+            return self._no_growth
+        first = record.num_blocks
+        granted = False
+        try:
+            granted = self._grow(request.request_id, record, num_blocks, hit or self._no_hit)
+        finally:
+            if not granted:
+                self._shrink(request.request_id, first)
+        if not granted:
+            return None
+        return Allocation(self, request.request_id, first, [table.view(first).copy() for table in record.tables])
+
+    def mark_computed(self, request: Request, num_tokens: int) -> None:
+        """The first ``num_tokens`` tokens of a running request are in its blocks: full ones can be shared from now on.
+
+        To be called when the step that computed them has come back, with token ids up to there known.
+        """
+        record = self._records[request.request_id]
+        block_size = self.block_size
+        ledger = self._ledger
+        ledger.num_computed += num_tokens - record.num_computed
+        ledger.tail += -num_tokens % block_size - -record.num_computed % block_size
+        record.num_computed = num_tokens
+        full = num_tokens // block_size
+        if full > record.num_offered and self._caches:
+            self._hash_blocks(request, full)
+            hashes = request.block_hashes[record.num_offered + 1 : full + 1]
+            for pool, table in zip(self.pools, record.tables, strict=True):
+                pool.cache(hashes, table.view(record.num_offered, full))
+            record.num_offered = full
+
+    def free(self, request: Request) -> None:
+        """Give back all that a request holds, which may be nothing; what is cached stays until it is evicted."""
+        self._shrink(request.request_id, 0)
+
+    def block_ids(self, request: Request) -> list[BlockIds]:
+        """Per group, its blocks in order of position."""
+        return [table.view().copy() for table in self._records[request.request_id].tables]
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all cached blocks. Running requests keep what they hold."""
+        for pool in self.pools:
+            pool.clear_cache()
+
+    # What is where
+
+    def usage(self, head: Request | None = None) -> KVUsage:
+        """Every slot's place, in O(groups); ``head`` is the waiting request whose want of a run counts as external."""
+        wanted = 0 if head is None else self._blocks_for(head.max_num_tokens - 1)
+        pairs = zip(self.groups, self.pools, strict=True)
+        return KVUsage(tuple(self._group_usage(group, pool, wanted) for group, pool in pairs))
+
+    def check_integrity(self, running: Iterable[Request] | None = None) -> None:
+        """Recount everything from the block tables, O(pool). ``running``: exactly these requests should hold blocks.
+
+        Raises:
+            AssertionError: if a count or a state differs.
+        """
+        if running is not None:
+            assert self._records.keys() == {request.request_id for request in running}, "blocks of a request that does not run"
+        ledger = Ledger()
+        for record in self._records.values():
+            ledger.add(record, self.block_size)
+            assert all(len(table) == record.num_blocks for table in record.tables), "tables differ in length"
+            assert record.num_computed <= record.num_blocks * self.block_size, "computed tokens without a slot"
+            assert record.num_offered * self.block_size <= record.num_computed, "a block was shared before it was computed"
+        assert ledger.as_tuple() == self._ledger.as_tuple(), "the ledger differs from the records"
+        for i, pool in enumerate(self.pools):
+            owned = [record.tables[i].view() for record in self._records.values()]
+            assert all(len(np.unique(blocks)) == len(blocks) for blocks in owned), "a request holds a block twice"
+            pool.check_integrity(np.bincount(np.concatenate([NO_BLOCKS, *owned]), minlength=pool.num_blocks))
+
+    def _blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def _hash_blocks(self, request: Request, num_blocks: int) -> None:
+        chain = request.block_hashes
+        if not chain:
+            chain.append(root_hash(self.block_size, self.numerics_id, request.cache_salt, request.adapter))
+        extend_chain(chain, request.all_token_ids, num_blocks, self.block_size)
+
+    def _open(self, request: Request) -> RequestBlocks:
+        record = RequestBlocks(
+            len(self.groups), self._blocks_for(request.num_tokens), self._blocks_for(request.max_num_tokens - 1)
+        )
+        self._records[request.request_id] = record
+        self._ledger.add(record, self.block_size)
+        return record
+
+    def _grow(self, request_id: str, record: RequestBlocks, num_blocks: int, hit: PrefixHit) -> bool:
+        """Bring every table to ``num_blocks`` entries; False or an exception leaves it to the caller to shrink them back."""
+        for pool, table, shared in zip(self.pools, record.tables, hit.blocks, strict=True):
+            pool.share(shared)  # first, so that making room does not evict them
+            table.append(shared)
+            blocks = pool.allocate(request_id, num_blocks - len(table), record.max_blocks)
+            if blocks is None:
+                return False
+            table.append(blocks)
+        self._ledger.remove(record, self.block_size)
+        record.num_blocks = num_blocks
+        record.num_computed += hit.num_tokens
+        record.num_offered += hit.num_tokens // self.block_size
+        self._ledger.add(record, self.block_size)
+        return True
+
+    def _shrink(self, request_id: str, num_blocks: int) -> None:
+        """Release every block past the first ``num_blocks``; with none left the record goes too."""
+        record = self._records.get(request_id)
+        if record is None:
+            return
+        self._ledger.remove(record, self.block_size)
+        for pool, table in zip(self.pools, record.tables, strict=True):
+            pool.release(request_id, table.view(num_blocks))
+            table.truncate(num_blocks)
+        record.num_blocks = num_blocks
+        if num_blocks:
+            self._ledger.add(record, self.block_size)
+        else:
+            del self._records[request_id]
+
+    def _group_usage(self, group: KVGroup, pool: BlockPool, wanted: int) -> GroupUsage:
+        size = self.block_size
+        free, idle = pool.num_free, pool.num_idle
+        largest_run = pool.placement.largest_free_run
+        held = (pool.num_blocks - free - idle) * size
+        live = self._ledger.num_computed - (pool.num_references - pool.num_owned) * size  # a shared block is full, and counts once
+        return GroupUsage(
+            name=group.name,
+            block_size=size,
+            bytes_per_block=group.bytes_per_block,
+            total=pool.num_blocks * size,
+            held=held,
+            live=live,
+            tail=self._ledger.tail,
+            reserved=held - live - self._ledger.tail,
+            stale=0,
+            cached=idle * size,
+            free=free * size,
+            external=free * size if largest_run < wanted <= free else 0,
+            largest_free_run=largest_run * size,
+        )

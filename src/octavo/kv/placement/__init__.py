@@ -1,0 +1,1 @@
+"""Which free blocks a request gets, one policy a file."""

@@ -1,0 +1,43 @@
+"""Paged placement: any free block serves any request (PagedAttention, Kwon et al. 2023, section 4.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from octavo.kv.interfaces import BlockIds, PoolSpec
+
+
+class PagedPlacement:
+    """A stack of free blocks: those freed last are given out first, while their memory is still warm."""
+
+    def __init__(self, spec: PoolSpec) -> None:
+        self._stack: BlockIds = np.arange(spec.num_blocks - 1, -1, -1, dtype=np.int32)
+        self._num_free = spec.num_blocks
+
+    @property
+    def num_free(self) -> int:
+        return self._num_free
+
+    @property
+    def largest_free_run(self) -> int:
+        return self._num_free
+
+    def allocate(self, owner: str, count: int, reserve: int) -> BlockIds | None:
+        if count > self._num_free:
+            return None
+        top = self._num_free
+        self._num_free = top - count
+        return self._stack[self._num_free : top][::-1].copy()
+
+    def free(self, owner: str, blocks: BlockIds) -> None:
+        top = self._num_free + len(blocks)
+        self._stack[self._num_free : top] = blocks[::-1]
+        self._num_free = top
+
+    def free_blocks(self) -> BlockIds:
+        return self._stack[: self._num_free].copy()
+
+    def check_integrity(self) -> None:
+        free = self.free_blocks()
+        assert len(np.unique(free)) == len(free), "a block is free twice"
+        assert not len(free) or (free.min() >= 0 and free.max() < len(self._stack)), "a free block is outside the pool"

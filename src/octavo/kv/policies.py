@@ -1,0 +1,65 @@
+"""KV policies by name. A new one is a class in a file of its own, and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from octavo.errors import InvalidRequestError
+from octavo.kv.admission.guaranteed import GuaranteedAdmission
+from octavo.kv.admission.optimistic import OptimisticAdmission
+from octavo.kv.eviction.lru import LRUEviction
+from octavo.kv.interfaces import Admission, Eviction, Placement, PoolSpec, PrefixIndex
+from octavo.kv.placement.paged import PagedPlacement
+from octavo.kv.prefix_index.hash import HashPrefixIndex
+from octavo.kv.prefix_index.none import NoPrefixIndex
+
+T = TypeVar("T")
+
+PLACEMENTS: dict[str, Callable[[PoolSpec], Placement]] = {"paged": PagedPlacement}
+PREFIX_INDEXES: dict[str, Callable[[PoolSpec], PrefixIndex]] = {"none": NoPrefixIndex, "hash": HashPrefixIndex}
+EVICTIONS: dict[str, Callable[[PoolSpec], Eviction]] = {"lru": LRUEviction}
+ADMISSIONS: dict[str, Callable[[], Admission]] = {"optimistic": OptimisticAdmission, "guaranteed": GuaranteedAdmission}
+
+REFUSED: dict[tuple[str, str], str] = {}
+"""Pairs of choices, each as "seam=name", that cannot work together, and why. Paged placement goes with everything."""
+
+
+@dataclass(frozen=True)
+class Policies:
+    """One policy a seam: constructors for what each pool has of its own, and the one admission."""
+
+    placement: Callable[[PoolSpec], Placement]
+    prefix_index: Callable[[PoolSpec], PrefixIndex]
+    eviction: Callable[[PoolSpec], Eviction]
+    admission: Admission
+    caches: bool
+    """Whether blocks are hashed at all."""
+
+
+def choose(names: Mapping[str, str]) -> Policies:
+    """The policies of ``names`` (placement, prefix_index, eviction, admission).
+
+    Raises:
+        InvalidRequestError: for an unknown name (it lists those there are), or names that do not go together (it says why).
+    """
+    chosen = Policies(
+        placement=_named("placement", names, PLACEMENTS),
+        prefix_index=_named("prefix_index", names, PREFIX_INDEXES),
+        eviction=_named("eviction", names, EVICTIONS),
+        admission=_named("admission", names, ADMISSIONS)(),
+        caches=names["prefix_index"] != "none",
+    )
+    choices = {f"{seam}={name}" for seam, name in names.items()}
+    for pair, reason in REFUSED.items():
+        if choices.issuperset(pair):
+            raise InvalidRequestError(f"KV policies {pair[0]} and {pair[1]} do not go together: {reason}", field="kv_policy")
+    return chosen
+
+
+def _named(seam: str, names: Mapping[str, str], table: Mapping[str, T]) -> T:
+    name = names[seam]
+    if name not in table:
+        raise InvalidRequestError(f"kv_{seam} = {name!r}: choose one of {', '.join(table)}", field=f"kv_{seam}")
+    return table[name]

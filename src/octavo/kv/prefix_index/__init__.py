@@ -1,0 +1,1 @@
+"""How computed blocks are found again, one policy a file."""

@@ -1,0 +1,26 @@
+"""No prefix index: nothing is shared, and no block outlives its request."""
+
+from __future__ import annotations
+
+from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, PoolSpec
+
+
+class NoPrefixIndex:
+    """Knows nothing."""
+
+    def __init__(self, spec: PoolSpec) -> None: ...
+
+    def lookup(self, hashes: list[BlockHash]) -> BlockIds:
+        return NO_BLOCKS
+
+    def insert(self, hashes: list[BlockHash], blocks: BlockIds) -> BlockIds:
+        return NO_BLOCKS
+
+    def remove(self, blocks: BlockIds) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def __len__(self) -> int:
+        return 0
+
+    def check_integrity(self) -> None: ...

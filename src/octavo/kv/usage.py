@@ -1,0 +1,98 @@
+"""Where every slot of the KV pool is, now.
+
+    held   slots in blocks that running requests own (a shared block counts once)
+    live   slots that hold a computed token some running request attends to (a shared one counts once)
+    tail   unfilled slots of each request's last block             reserved   slots held for tokens that have not come
+    stale  slots behind a sliding window, still held               cached     slots kept only by the prefix index (evictable)
+    free   the rest          external   the part of free that the head of the queue cannot use, for want of one run
+
+    held = live + tail + reserved + stale                          held + cached + free = total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_SLOTS = ("total", "held", "live", "tail", "reserved", "stale", "cached", "free", "external")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUsage:
+    """One layer group's slots."""
+
+    name: str
+    block_size: int
+    bytes_per_block: int
+    total: int
+    held: int
+    live: int
+    tail: int
+    reserved: int
+    stale: int
+    cached: int
+    free: int
+    external: int
+    largest_free_run: int
+
+    @property
+    def efficiency(self) -> float:
+        """live / held: the share of what requests hold that holds tokens; 1.0 when nothing is held."""
+        return self.live / self.held if self.held else 1.0
+
+    @property
+    def fragmentation(self) -> float:
+        """1 − largest free run / free; 0.0 when runs do not matter, or nothing is free."""
+        return 1.0 - self.largest_free_run / self.free if self.free else 0.0
+
+    def nbytes(self, slots: int) -> int:
+        """Bytes of ``slots`` slots."""
+        return slots * self.bytes_per_block // self.block_size
+
+    def as_dict(self) -> dict[str, Any]:
+        slots = {name: getattr(self, name) for name in _SLOTS}
+        return {
+            "name": self.name,
+            "block_size": self.block_size,
+            "slots": slots,
+            "bytes": {name: self.nbytes(count) for name, count in slots.items()},
+            "efficiency": self.efficiency,
+            "fragmentation": self.fragmentation,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KVUsage:
+    """All groups; totals are in bytes, because groups differ in what a slot weighs."""
+
+    groups: tuple[GroupUsage, ...]
+
+    def nbytes(self, slots: Callable[[GroupUsage], int]) -> int:
+        """Bytes, over all groups, of what ``slots`` picks."""
+        return sum(group.nbytes(slots(group)) for group in self.groups)
+
+    @property
+    def efficiency(self) -> float:
+        """live / held in bytes; waste is 1 − efficiency."""
+        held = self.nbytes(lambda group: group.held)
+        return self.nbytes(lambda group: group.live) / held if held else 1.0
+
+    @property
+    def held_of_total(self) -> float:
+        """The share of the pool that running requests hold."""
+        return self.nbytes(lambda group: group.held) / self.nbytes(lambda group: group.total)
+
+    @property
+    def live_of_total(self) -> float:
+        """live / total, the measure of the PagedAttention paper (Kwon et al. 2023, figure 2)."""
+        return self.nbytes(lambda group: group.live) / self.nbytes(lambda group: group.total)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers, as they go over the wire."""
+        return {
+            "groups": [group.as_dict() for group in self.groups],
+            "efficiency": self.efficiency,
+            "held_of_total": self.held_of_total,
+            "live_of_total": self.live_of_total,
+        }

@@ -1,0 +1,381 @@
+"""The scheduler: which tokens run next."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from octavo.errors import InvalidRequestError
+from octavo.kv.kv_cache_manager import KVCacheManager, PrefixHit
+from octavo.outputs import EngineCoreOutput, EngineStats, FinishReason
+from octavo.request import Request, RequestStatus
+from octavo.scheduler.config import SchedulerConfig
+from octavo.scheduler.output import RunnerOutput, SchedulerOutput
+from octavo.scheduler.queue import RequestQueue
+from octavo.scheduler.step import Step
+from octavo.scheduler.stops import Stop, stop_after
+
+
+class Scheduler:
+    """Hands out each step's tokens and KV blocks.
+
+    ``schedule`` and ``update_from_output`` alternate; updates may come late, in the order of their steps. Every SchedulerOutput goes
+    to the runner, one of no tokens too (it may still remove requests), and its RunnerOutput comes back.
+
+    Blocks go back to the pool the moment a request ends or is preempted, even if a step in flight still writes to them. That is safe
+    because the runner executes steps in order: whoever gets such a block writes it in a later step, reads only what it wrote itself,
+    and the block was not shared, since only blocks confirmed by ``mark_computed`` are.
+
+    **Preemption cannot thrash.** A request gives way only to one of lower class, or of its own class that started before it; it
+    resumes before any newcomer of its class, and only when its whole prefill fits. When it gives way, fewer blocks are left than its
+    prefill needs, or they would have sufficed without it; and until a request ends, seniors only take more. So between two preemptions
+    of one request, for a senior of its class, one of the seniors it started behind must end. Those are fewer than max_num_seqs: so is
+    the number of its preemptions, apart from those in favour of a lower class (at most one for each start or growth there).
+    """
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, clock: Callable[[], float] = time.time) -> None:
+        """``clock`` gives seconds since the epoch."""
+        self.config = config
+        self.kv = kv
+        self.requests: dict[str, Request] = {}
+        """Every request that has not ended."""
+        self.waiting = RequestQueue(config.scheduling_policy)
+        self.running: list[Request] = []
+        """In order of rank."""
+        self._clock = clock
+        self._steps_in_flight: deque[tuple[int, list[tuple[Request, int]]]] = deque()
+        self._removed: list[str] = []
+        self._outbox: list[EngineCoreOutput] = []  # ends that no step brought about
+        self._totals = EngineStats()
+        self._num_added = 0
+        self._num_started = 0
+        self._num_planned = 0
+
+    # Requests come and go
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request, fresh or with output already.
+
+        Raises:
+            InvalidRequestError: if it could never run: it names the field, its value and the limit.
+        """
+        request.max_num_tokens = min(request.max_num_tokens, self.config.max_model_len)
+        self._check(request)
+        self._num_added += 1
+        request.arrival_index = self._num_added
+        self.requests[request.request_id] = request
+        self.waiting.add(request)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """End requests without an output; their blocks go back at once. Ids that have ended, or never were, are ignored."""
+        for request_id in request_ids:
+            if (request := self.requests.get(request_id)) is not None:
+                self._end(request, Stop(FinishReason.ABORT))
+
+    def has_work(self) -> bool:
+        """Whether a request has not ended, or its end has not been told."""
+        return bool(self.requests or self._outbox)
+
+    # The step
+
+    def schedule(self) -> SchedulerOutput:
+        """Plan a step. An exception, from a policy for instance, takes back every block that the step took.
+
+        The one rule: a request has num_computed_tokens, and a step brings them towards num_tokens (with those that steps in flight will
+        sample), as far as budget and blocks go. A prompt, a chunk of it, a decode, what is recomputed after a preemption and
+        what a drafter added are all such tokens. The budget goes in order of rank: a class before the next, and in a class the running,
+        by seniority, before the waiting.
+        """
+        self._num_planned += 1
+        step = Step(SchedulerOutput(self._num_planned), self.config.max_num_batched_tokens)
+        try:
+            while step.budget > 0 and (request := self._next(step)) is not None:
+                if request.status is RequestStatus.RUNNING:
+                    self._advance(request, step)
+                else:
+                    step.admitting = self._start(request, step)
+        except BaseException:
+            self._roll_back(step)
+            raise
+        return self._commit(step)
+
+    def _next(self, step: Step) -> Request | None:
+        """Whose turn it is."""
+        head = self.waiting.peek() if step.admitting else None
+        if step.position < len(self.running):
+            request = self.running[step.position]
+            if head is None or request.service_class <= head.service_class:
+                step.position += 1
+                return request
+        return head
+
+    def _advance(self, request: Request, step: Step) -> None:
+        """Give a running request its tokens, taking blocks from juniors if need be. Without juniors it keeps its blocks and waits
+        for its seniors, who are never held up by it."""
+        count = min(request.num_uncomputed_tokens, step.budget)
+        if count <= 0:
+            return  # all its tokens are in flight
+        while (growth := self.kv.allocate_slots(request, count)) is None:
+            if step.position == len(self.running):
+                step.admitting = False
+                if not step.ends and len(self.running) == 1:
+                    self._give_up(request)
+                return
+            self._preempt(self.running[-1])
+        step.advance(request, count, growth)
+
+    def _start(self, request: Request, step: Step) -> bool:
+        """Let the head of the queue start, or resume, if it can: with a seat, its whole prefill's blocks, and tokens of the budget."""
+        if request.in_flight:
+            return False  # preempted a moment ago: what its last steps sampled is not known yet
+        if not (self._has_seat(step) or step.position < len(self.running)):
+            return False
+        hit = self.kv.get_computed_blocks(request)
+        count = request.num_tokens - hit.num_tokens
+        if count > step.budget:
+            if not self.config.enable_chunked_prefill:
+                return False
+            count = step.budget
+        if not self._make_room(request, hit, step):
+            return False
+        growth = self.kv.allocate_slots(request, count, hit)
+        if growth is None:
+            return False
+        self.waiting.pop()
+        step.start(request, count, hit, growth)
+        return True
+
+    def _has_seat(self, step: Step) -> bool:
+        return len(self.running) + len(step.starts) < self.config.max_num_seqs
+
+    def _make_room(self, request: Request, hit: PrefixHit, step: Step) -> bool:
+        """Whether there are a seat and blocks for the head of the queue, after preempting running ones of a lower class if that helps.
+
+        It has its turn before those that have not had theirs only if they are of a lower class: see _next.
+        """
+        lower = self.running[step.position :]
+        if lower and not self.kv.can_start(request, hit, without=lower):
+            return False
+        while not (self._has_seat(step) and self.kv.can_start(request, hit)):
+            if step.position == len(self.running):
+                return False
+            self._preempt(self.running[-1])
+        return True
+
+    def _preempt(self, request: Request) -> None:
+        """Take all blocks from the last of the running; what it has computed is computed again when it resumes."""
+        self._leave(request)
+        self.kv.free(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_preemptions += 1
+        request.num_tokens_before_preemption = max(request.num_tokens_before_preemption, request.num_computed_tokens)
+        request.num_computed_tokens = 0
+        request.waiting_since = self._clock()
+        self.waiting.add(request)
+        self._removed.append(request.request_id)
+        self._totals.preemptions += 1
+
+    def _roll_back(self, step: Step) -> None:
+        step.roll_back_growths()
+        for request, _ in step.starts:
+            self.waiting.add(request)
+
+    def _commit(self, step: Step) -> SchedulerOutput:
+        """Make the step real: requests and queues learn of it."""
+        step.commit_growths()
+        for request, hit in step.starts:
+            self._enter(request, hit)
+        for request, end in step.ends:
+            if request.num_computed_tokens < request.num_tokens_before_preemption:
+                self._totals.recomputed_tokens += min(end, request.num_tokens_before_preemption) - request.num_computed_tokens
+            request.num_computed_tokens = end
+            request.in_flight.append(end)
+            if end == request.num_tokens + request.num_output_placeholders:
+                request.num_output_placeholders += 1
+        output = step.output
+        output.removed_request_ids, self._removed = self._removed, []
+        self._steps_in_flight.append((output.step_id, step.ends))
+        return output
+
+    def _enter(self, request: Request, hit: PrefixHit) -> None:
+        """A request joins the running; the first time, what it found in the cache counts as a hit."""
+        if not request.seniority:
+            self._num_started += 1
+            request.seniority = self._num_started
+            request.scheduled_time = self._clock()
+            request.num_cached_tokens = min(hit.num_tokens, request.num_prompt_tokens)
+            self._count_prompt(request, hit.num_tokens)
+            if self.kv.caches and request.sampling_params.prompt_logprobs is None:
+                self._totals.prefix_queries += request.num_prompt_tokens
+                self._totals.prefix_hits += request.num_cached_tokens
+        request.status = RequestStatus.RUNNING
+        request.num_computed_tokens = hit.num_tokens
+        bisect.insort(self.running, request, key=_rank)
+
+    # What the step brought
+
+    def update_from_output(self, scheduled: SchedulerOutput, output: RunnerOutput) -> list[EngineCoreOutput]:
+        """Take in the oldest step in flight: new tokens, stops, errors. What was scheduled for a request that has ended is dropped.
+
+        Raises:
+            ValueError: if another step's turn it is.
+        """
+        step_id, ends = self._steps_in_flight[0] if self._steps_in_flight else (0, [])
+        if not step_id == scheduled.step_id == output.step_id:
+            raise ValueError(f"step {output.step_id} came back as {scheduled.step_id}, but step {step_id} is next")
+        self._steps_in_flight.popleft()
+        outputs, self._outbox = self._outbox, []
+        for request, end in ends:
+            if request.status is not RequestStatus.FINISHED:
+                result = self._apply(request, end, output)
+                if result is not None:
+                    outputs.append(result)
+        self._totals.steps += 1
+        self._totals.native_seconds += output.native_seconds
+        self._totals.last_step_time = self._clock()
+        return outputs
+
+    def _apply(self, request: Request, end: int, output: RunnerOutput) -> EngineCoreOutput | None:
+        """One request's share of a step; ``end`` is its num_computed_tokens after the step."""
+        request_id = request.request_id
+        request.in_flight.popleft()
+        if (error := output.errors.get(request_id)) is not None:
+            return self._end(request, Stop(FinishReason.ERROR), error=error)
+        token_ids = output.sampled.get(request_id, [])
+        if bool(token_ids) != (end == request.num_tokens):
+            error = f"the runner returned {len(token_ids)} tokens at {end} of {request.num_tokens} tokens computed"
+            return self._end(request, Stop(FinishReason.ERROR), error=error)
+        if request.status is RequestStatus.RUNNING:
+            self.kv.mark_computed(request, end)
+        if request.num_prompt_tokens_done < request.num_prompt_tokens:
+            self._count_prompt(request, end)
+        prompt_logprobs = output.prompt_logprobs.get(request_id)
+        if prompt_logprobs:
+            request.num_prompt_logprobs_sent += len(prompt_logprobs)
+        if not token_ids and not prompt_logprobs:
+            return None
+        kept, stop = self._append(request, token_ids) if token_ids else (0, None)
+        result = EngineCoreOutput(
+            request_id, token_ids[:kept], new_prompt_logprobs=prompt_logprobs, num_cached_tokens=request.num_cached_tokens
+        )
+        if (logprobs := output.logprobs.get(request_id)) is not None:
+            result.new_logprobs = logprobs[:kept]
+        return result if stop is None else self._end(request, stop, result)
+
+    def _append(self, request: Request, token_ids: list[int]) -> tuple[int, Stop | None]:
+        """Add sampled ids up to the first stop: how many were kept, and the stop."""
+        for token_id in token_ids:
+            request.append_output(token_id)
+        kept, stop = stop_after(request, len(token_ids))
+        self._totals.generation_tokens += kept
+        if request.first_token_time is None:
+            request.first_token_time = self._clock()
+        if len(token_ids) > 1:
+            request.recount_placeholders()
+        else:
+            request.num_output_placeholders -= 1
+        return kept, stop
+
+    def _count_prompt(self, request: Request, num_computed: int) -> None:
+        done = min(num_computed, request.num_prompt_tokens)
+        if done > request.num_prompt_tokens_done:
+            self._totals.prompt_tokens += done - request.num_prompt_tokens_done
+            request.num_prompt_tokens_done = done
+
+    def _give_up(self, request: Request) -> None:
+        """Even alone it gets no blocks, which no placement that keeps its contract brings about: it fails rather than wait for ever."""
+        error = f"the KV pool refused blocks to the only running request, which holds {request.num_computed_tokens} tokens"
+        self._outbox.append(self._end(request, Stop(FinishReason.ERROR), error=error))
+
+    def _end(
+        self, request: Request, stop: Stop, result: EngineCoreOutput | None = None, error: str | None = None
+    ) -> EngineCoreOutput:
+        """Take the request out and give its blocks back; ``result`` (or a new one) becomes its last message."""
+        if request.status is RequestStatus.RUNNING:
+            self._leave(request)
+            self._removed.append(request.request_id)
+        else:
+            self.waiting.remove(request)
+        self.kv.free(request)
+        del self.requests[request.request_id]
+        request.status = RequestStatus.FINISHED
+        request.finish_reason, request.stop_reason = stop
+        result = result or EngineCoreOutput(request.request_id, [], num_cached_tokens=request.num_cached_tokens)
+        result.finish_reason, result.stop_reason, result.error = stop.reason, stop.token_id, error
+        times = {"queued": request.arrival_time, "scheduled": request.scheduled_time, "first_token": request.first_token_time}
+        result.times = {name: at for name, at in times.items() if at is not None} | {"finished": self._clock()}
+        return result
+
+    def _leave(self, request: Request) -> None:
+        del self.running[bisect.bisect_left(self.running, request.rank, key=_rank)]
+
+    def _check(self, request: Request) -> None:
+        """Refuse what could never run. The pool must hold prompt and max_tokens, but for the last token, which is not stored."""
+        length, limit = request.num_prompt_tokens, self.config.max_model_len
+        if request.request_id in self.requests:
+            raise InvalidRequestError(f"request_id = {request.request_id!r}: it is in use", field="request_id")
+        if not length:
+            raise InvalidRequestError("prompt: it has no tokens, and at least 1 is needed", field="prompt")
+        if length >= limit:
+            raise InvalidRequestError(
+                f"prompt: its {length} tokens leave no room to generate; prompt and output are at most {limit} tokens (max_model_len)",
+                field="prompt",
+                code="context_length_exceeded",
+            )
+        if request.num_tokens >= request.max_num_tokens:
+            raise InvalidRequestError(
+                f"output_token_ids: with {request.num_output_tokens} nothing is left to generate; the request ends at "
+                f"{request.max_num_tokens - length} output tokens",
+                field="output_token_ids",
+            )
+        if not self.kv.can_ever_fit(request.max_num_tokens - 1):
+            pool = f"the whole KV pool holds {self.kv.capacity} tokens"
+            if not self.kv.can_ever_fit(length):
+                raise InvalidRequestError(f"prompt: it has {length} tokens, and {pool}", field="prompt", code="context_length_exceeded")
+            raise InvalidRequestError(
+                f"max_tokens = {request.max_tokens}: with the prompt of {length} up to {request.max_num_tokens - 1} tokens are stored, "
+                f"and {pool}",
+                field="max_tokens",
+                code="context_length_exceeded",
+            )
+
+    # What is going on
+
+    def stats(self) -> EngineStats:
+        """Gauges as they stand, and totals since the start; all but step_seconds, which only the engine knows."""
+        longest = self.waiting.longest_waiting()
+        return msgspec.structs.replace(
+            self._totals,
+            running=len(self.running),
+            waiting=len(self.waiting),
+            oldest_waiting_s=max(self._clock() - longest.waiting_since, 0.0) if longest else 0.0,
+            kv=self.kv.usage(self.waiting.peek()).as_dict(),
+        )
+
+    def check_integrity(self) -> None:
+        """Recount everything, the KV pools included.
+
+        Raises:
+            AssertionError: if anything differs.
+        """
+        self.waiting.check_integrity()
+        self.kv.check_integrity(self.running)
+        assert [request.rank for request in self.running] == sorted({request.rank for request in self.running}), "running out of order"
+        assert len(self.running) <= self.config.max_num_seqs, "more than max_num_seqs run"
+        assert len(self.requests) == len(self.running) + len(self.waiting), "a request is neither running nor waiting"
+        for request in self.requests.values():
+            running = request.status is RequestStatus.RUNNING
+            assert running == (request in self.running), "a status is wrong"
+            assert 0 <= request.num_computed_tokens <= request.num_tokens + request.num_output_placeholders, "computed past the end"
+            assert running or not request.num_computed_tokens, "computed tokens of a request that does not run"
+            placeholders = request.num_output_placeholders
+            request.recount_placeholders()
+            assert placeholders == request.num_output_placeholders, "placeholders differ from the steps in flight"
+
+
+def _rank(request: Request) -> tuple[int, int]:
+    return request.rank

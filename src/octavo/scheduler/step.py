@@ -1,0 +1,63 @@
+"""A step while it is being planned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from octavo.kv.kv_cache_manager import Allocation, PrefixHit
+from octavo.request import Request
+from octavo.scheduler.output import NewRequestData, RunningRequestData, SchedulerOutput
+
+
+@dataclass(slots=True)
+class Step:
+    """What the step takes, tentatively: requests and queues learn of it at the commit, and ``growths`` can be rolled back."""
+
+    output: SchedulerOutput
+    budget: int
+    """Tokens that can still be handed out."""
+    position: int = 0
+    """The running requests before it have had their turn."""
+    admitting: bool = True
+    """False once somebody has to wait: nobody behind may pass."""
+    ends: list[tuple[Request, int]] = field(default_factory=list)
+    """Each request scheduled, and its num_computed_tokens after the step."""
+    starts: list[tuple[Request, PrefixHit]] = field(default_factory=list)
+    growths: list[Allocation] = field(default_factory=list)
+
+    def advance(self, request: Request, count: int, growth: Allocation) -> None:
+        """A running request computes ``count`` more tokens."""
+        computed = request.num_computed_tokens
+        self.output.running.append(RunningRequestData(request.request_id, computed, growth.new_blocks))
+        self._take(request, computed, count, growth)
+
+    def start(self, request: Request, count: int, hit: PrefixHit, growth: Allocation) -> None:
+        """A waiting request enters the batch with ``count`` tokens after those it found in the cache."""
+        self.output.new.append(
+            NewRequestData(
+                request_id=request.request_id,
+                token_ids=request.all_token_ids,
+                num_prompt_tokens=request.num_prompt_tokens,
+                sampling_params=request.sampling_params,
+                num_computed_tokens=hit.num_tokens,
+                block_ids=growth.new_blocks,
+                eos_token_ids=request.eos_token_ids,
+                num_prompt_logprobs_sent=request.num_prompt_logprobs_sent,
+            )
+        )
+        self.starts.append((request, hit))
+        self._take(request, hit.num_tokens, count, growth)
+
+    def _take(self, request: Request, computed: int, count: int, growth: Allocation) -> None:
+        self.output.num_scheduled_tokens[request.request_id] = count
+        self.ends.append((request, computed + count))
+        self.growths.append(growth)
+        self.budget -= count
+
+    def commit_growths(self) -> None:
+        for growth in self.growths:
+            growth.commit()
+
+    def roll_back_growths(self) -> None:
+        for growth in reversed(self.growths):
+            growth.rollback()

@@ -1,0 +1,224 @@
+"""A runner without a model, which checks the scheduler's side of the contract in every step."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from octavo.kv.kv_cache_manager import KVCacheManager
+from octavo.outputs import EngineCoreOutput
+from octavo.request import EngineCoreRequest, Request
+from octavo.runner.interface import LayerGroup
+from octavo.sampling_params import SamplingParams
+from octavo.scheduler.config import SchedulerConfig
+from octavo.scheduler.output import RunnerOutput, SchedulerOutput
+from octavo.scheduler.scheduler import Scheduler
+
+VOCAB = 50
+EOS = 0
+
+
+def digest(before: int, token_id: int) -> int:
+    """What a slot holds in place of K and V: it depends on a token and on all before it."""
+    return (before * 1_000_003 + token_id * 7 + 1) % (2**61 - 1)
+
+
+def script(token_ids: list[int]) -> int:
+    """The scripted model's next token: any function of all tokens so far."""
+    state = 1
+    for token_id in token_ids:
+        state = digest(state, token_id)
+    return state % VOCAB
+
+
+def expected_output(core: EngineCoreRequest, max_model_len: int) -> tuple[list[int], str]:
+    """Output and finish reason, by the rules of sampling_params alone."""
+    params, tokens, output = core.sampling_params, list(core.prompt_token_ids), []
+    while True:
+        token = script(tokens)
+        tokens.append(token)
+        output.append(token)
+        if len(output) >= params.min_tokens and (token in params.stop_token_ids or (token == EOS and not params.ignore_eos)):
+            return output, "stop"
+        if len(output) == params.max_tokens or len(tokens) == max_model_len:
+            return output, "length"
+
+
+@dataclass
+class Row:
+    """A request in the runner's batch."""
+
+    tokens: list[int]
+    blocks: list[int]
+    num_computed: int
+
+
+@dataclass
+class SimulatedRunner:
+    """Stores digests in slots as a real runner stores K and V, and reads them back: a wrong block shows as a wrong digest."""
+
+    block_size: int
+    max_drafts: int = 1
+    """Tokens it may return at once; how many depends on the sequence."""
+    fail: set[str] = field(default_factory=set)
+    rows: dict[str, Row] = field(default_factory=dict)
+    slots: dict[tuple[int, int], int] = field(default_factory=dict)
+    computed_tokens: int = 0
+
+    def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
+        self._update_rows(scheduled)
+        output = RunnerOutput(scheduled.step_id)
+        for request_id, count in scheduled.num_scheduled_tokens.items():
+            row = self.rows[request_id]
+            if request_id in self.fail:
+                output.errors[request_id] = "it broke"
+                continue
+            self._compute(row, count)
+            if row.num_computed == len(row.tokens):
+                output.sampled[request_id] = self._sample(row)
+        return output
+
+    def _update_rows(self, scheduled: SchedulerOutput) -> None:
+        for request_id in scheduled.removed_request_ids:
+            del self.rows[request_id]
+        for new in scheduled.new:
+            assert new.request_id not in self.rows
+            self.rows[new.request_id] = Row(list(new.token_ids), new.block_ids[0].tolist(), new.num_computed_tokens)
+        for running in scheduled.running:
+            row = self.rows[running.request_id]
+            row.blocks += running.new_block_ids[0].tolist()
+            assert row.num_computed == running.num_computed_tokens
+        assert len(scheduled.new) + len(scheduled.running) == len(scheduled.num_scheduled_tokens)
+
+    def _compute(self, row: Row, count: int) -> None:
+        end = row.num_computed + count
+        assert 0 < count and end <= len(row.tokens) and end <= len(row.blocks) * self.block_size
+        state = 1
+        for position, token_id in enumerate(row.tokens[:end]):
+            state = digest(state, token_id)
+            slot = row.blocks[position // self.block_size], position % self.block_size
+            if position >= row.num_computed:
+                self.slots[slot] = state
+            assert self.slots[slot] == state, "a slot does not hold this request's token"
+        row.num_computed = end
+        self.computed_tokens += count
+
+    def _sample(self, row: Row) -> list[int]:
+        sampled = []
+        for _ in range(1 + len(row.tokens) % self.max_drafts):
+            sampled.append(script(row.tokens))
+            row.tokens.append(sampled[-1])
+        return sampled
+
+
+@dataclass
+class Simulation:
+    """Scheduler, KV core and simulated runner; ``lag`` steps are planned before the first comes back."""
+
+    num_blocks: int = 64
+    block_size: int = 8
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 32
+    max_model_len: int = 256
+    enable_chunked_prefill: bool = True
+    scheduling_policy: str = "fcfs"
+    prefix_index: str = "hash"
+    admission: str = "optimistic"
+    max_drafts: int = 1
+    lag: int = 0
+
+    def __post_init__(self) -> None:
+        policies = {"placement": "paged", "prefix_index": self.prefix_index, "eviction": "lru", "admission": self.admission}
+        self.kv = KVCacheManager([LayerGroup("all", 1, 64)], [self.num_blocks], self.block_size, policies, "simulated")
+        config = SchedulerConfig(
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_model_len=self.max_model_len,
+            enable_chunked_prefill=self.enable_chunked_prefill,
+            scheduling_policy=self.scheduling_policy,
+        )
+        self.now = 1000.0
+        self.scheduler = Scheduler(config, self.kv, clock=lambda: self.now)
+        self.runner = SimulatedRunner(self.block_size, self.max_drafts)
+        self.cores: dict[str, EngineCoreRequest] = {}
+        self.requests: dict[str, Request] = {}
+        self.outputs: dict[str, list[EngineCoreOutput]] = {}
+        self.pending: deque[tuple[SchedulerOutput, RunnerOutput]] = deque()
+        self.scheduled: list[SchedulerOutput] = []
+
+    def add(self, request_id: str, prompt: list[int] | int, max_tokens: int = 8, *, priority: int = 0, output: list[int] | None = None,
+            cache_salt: str | None = None, adapter: str | None = None, arrival_time: float | None = None, **params: Any) -> Request:
+        """Queue a request; a number as prompt is that many tokens of a prompt of its own."""
+        if isinstance(prompt, int):
+            start = sum(request_id.encode()) * 13
+            prompt = [(start + 3 * i) % VOCAB for i in range(prompt)]
+        core = EngineCoreRequest(
+            request_id,
+            prompt,
+            SamplingParams(**({"max_tokens": max_tokens, "seed": 1, "ignore_eos": True} | params)),
+            output or [],
+            self.now if arrival_time is None else arrival_time,
+            priority,
+            cache_salt,
+            adapter,
+        )
+        request = Request(core, (EOS,))
+        self.scheduler.add_request(request)
+        self.cores[request_id], self.requests[request_id], self.outputs[request_id] = core, request, []
+        return request
+
+    def step(self) -> list[EngineCoreOutput]:
+        """Plan and run a step; take in the one that is due."""
+        scheduled = self.scheduler.schedule()
+        assert scheduled.total_num_scheduled_tokens <= self.max_num_batched_tokens
+        self.scheduled.append(scheduled)
+        self.pending.append((scheduled, self.runner.execute(scheduled)))
+        outputs = []
+        if len(self.pending) > self.lag:
+            outputs = self.scheduler.update_from_output(*self.pending.popleft())
+            for output in outputs:
+                self.outputs[output.request_id].append(output)
+        self.scheduler.check_integrity()
+        return outputs
+
+    def run(self, most_steps: int = 2000) -> int:
+        """Step until nothing is left; the number of steps."""
+        for steps in range(most_steps):
+            if not self.scheduler.has_work():
+                self.drain()
+                return steps
+            self.step()
+        raise AssertionError(f"not finished after {most_steps} steps")
+
+    def drain(self) -> None:
+        """Take in the steps still in flight."""
+        while self.pending:
+            assert not self.scheduler.update_from_output(*self.pending.popleft())
+
+    def tokens(self, request_id: str) -> list[int]:
+        return [token for output in self.outputs[request_id] for token in output.new_token_ids]
+
+    def last(self, request_id: str) -> EngineCoreOutput:
+        return self.outputs[request_id][-1]
+
+    def check_output(self, request_id: str) -> None:
+        """Tokens and finish reason are the scripted model's, whatever happened on the way."""
+        core = self.cores[request_id]
+        output, reason = expected_output(core, self.max_model_len)
+        assert list(core.output_token_ids) + self.tokens(request_id) == output
+        assert self.last(request_id).finish_reason == reason
+
+    def check_idle(self) -> None:
+        """No request left, every block back."""
+        assert not self.scheduler.requests and not self.scheduler.running and not len(self.scheduler.waiting)
+        self.scheduler.check_integrity()
+        usage = self.kv.usage().groups[0]
+        assert usage.held == 0 and usage.cached + usage.free == usage.total
+
+
+@pytest.fixture(scope="session")
+def simulate() -> type[Simulation]:
+    return Simulation

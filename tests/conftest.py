@@ -12,7 +12,7 @@ def smollm2_path() -> Path:
     """The embedded model's GGUF file, fetched when it is not there yet."""
     from octavo.weights import hub
 
-    return Path(hub.resolve("smollm2"))
+    return hub.resolve("smollm2")
 
 
 @pytest.fixture(scope="session")
@@ -20,4 +20,4 @@ def gemma3_path() -> Path:
     """Gemma 3 270M as a GGUF file, fetched when it is not there yet."""
     from octavo.weights import hub
 
-    return Path(hub.resolve("gemma3-270m"))
+    return hub.resolve("gemma3-270m")

@@ -145,7 +145,8 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "array length wraps": (image([key("a", ARRAY, struct.pack("<IQ", F32_TYPE, (1 << 62) + 1))], []), "key 'a'"),
     "string array length": (image([key("a", ARRAY, struct.pack("<IQ", STRING, 1 << 60))], []), "key 'a'"),
     "string in an array": (
-        image([key("a", ARRAY, struct.pack("<IQ", STRING, 2) + string("x") + struct.pack("<Q", 1 << 63))], []), "string 1 of 2"
+        image([key("a", ARRAY, struct.pack("<IQ", STRING, 2) + string("x") + struct.pack("<Q", 1 << 63))], []),
+        "string 1 of 2",
     ),
     "text in an array": (image([key("a", ARRAY, struct.pack("<IQ", STRING, 1) + string(b"\xc3"))], []), "string 0 of 1"),
     "nested array": (image([key("a", ARRAY, struct.pack("<IQ", ARRAY, 1) + bytes(16))], []), "arrays of arrays"),

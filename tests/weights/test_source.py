@@ -45,6 +45,11 @@ def test_folder(make_safetensors: Callable[..., Path]) -> None:
         open_source(path)
 
 
+def test_folder_of_gguf_files(make_gguf: Callable[..., Path]) -> None:
+    with pytest.raises(ModelFileError, match="give one of them"):
+        open_source(make_gguf({"a": ONES}).parent)
+
+
 @pytest.mark.parametrize("text", [None, "", "[]", '{"a":'])
 def test_folder_without_a_sound_config(make_safetensors: Callable[..., Path], text: str | None) -> None:
     config = make_safetensors({}).parent / "config.json"

@@ -204,8 +204,10 @@ def watch(folders: list[Path], total: int, progress: Progress | None) -> Iterato
     stop = threading.Event()
 
     def poll() -> None:
+        reached = 0
         while not stop.wait(_POLL_SECONDS):
-            progress(min(max(map(_folder_bytes, folders)), total), total)
+            reached = min(max(reached, *map(_folder_bytes, folders)), total)
+            progress(reached, total)
 
     thread = threading.Thread(target=poll, name="octavo-fetch-progress", daemon=True)
     thread.start()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from octavo import envs
-from octavo.errors import InvalidRequestError, ModelFetchError, ModelFileError
+from octavo.errors import InvalidRequestError, ModelFetchError
 from octavo.weights import aliases
 from octavo.weights.aliases import ALIASES, Progress
 from octavo.weights.digest import file_digest
@@ -29,7 +30,6 @@ def resolve(model: str, *, download: bool = True, progress: Progress | None = No
     Raises:
         InvalidRequestError: ``model`` is none of these.
         ModelFetchError: it is not here, and ``download`` is False, or fetching failed.
-        ModelFileError: a folder that holds no model.
     """
     here = _fetched_alias(model) if model in ALIASES else _local(model)
     if here is not None:
@@ -49,7 +49,7 @@ def pull(model: str, progress: Progress | None = None) -> Path:
     if model in ALIASES:
         return aliases.fetch(model, progress)
     _check_hf_id(model)
-    return _folder(_fetch_snapshot(model, progress))
+    return _fetch_snapshot(model, progress)
 
 
 def _fetched_alias(name: str) -> Path | None:
@@ -59,11 +59,9 @@ def _fetched_alias(name: str) -> Path | None:
 
 def _local(model: str) -> Path | None:
     """A file or folder at the path ``model``, or the snapshot of a Hugging Face id that an earlier pull left."""
-    path = Path(model).expanduser()
-    if path.is_file():
-        return path
-    if path.is_dir():
-        return _folder(path)
+    path = os.path.expanduser(model)
+    if os.path.exists(path):  # Unlike Path.exists, False for a name that no file can have.
+        return Path(path)
     _check_hf_id(model)
     return _snapshot(model)
 
@@ -77,13 +75,6 @@ def _check_hf_id(model: str) -> None:
             f"model = {model!r}: neither an alias (there are {known}), nor a file or folder, nor a Hugging Face id (org/name)",
             field="model",
         )
-
-
-def _folder(path: Path) -> Path:
-    if has_safetensors(path):
-        return path
-    hint = "; it holds GGUF files: give one of them" if any(path.glob("*.gguf")) else ""
-    raise ModelFileError(f"{path}: no safetensors in this folder{hint}")
 
 
 def _hf_cache() -> Path:
@@ -120,6 +111,8 @@ def _fetch_snapshot(model: str, progress: Progress | None) -> Path:
     except Exception as error:  # The classes differ between versions of the library and of its HTTP client.
         raise ModelFetchError(f"model {model}: {_hf_reason(error)}") from error
     _verify(model, folder, facts.siblings or [])
+    if not has_safetensors(folder) and not (folder / "tokenizer.json").exists():
+        raise ModelFetchError(f"model {model}: it has no safetensors; of a repository of GGUF files, fetch one and give its path")
     return folder
 
 

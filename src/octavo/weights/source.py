@@ -48,6 +48,8 @@ def open_source(path: Path | str) -> WeightSource:
     """
     path = Path(path)
     if path.is_dir():
+        if not (path / "config.json").exists() and any(path.glob("*.gguf")):
+            raise ModelFileError(f"{path}: a folder of GGUF files; give one of them")
         return _FolderSource(path)
     if path.suffix == ".safetensors":
         raise ModelFileError(f"{path}: give the folder that holds it, with its config.json")

@@ -27,6 +27,11 @@ def log_level() -> str:
     return os.environ.get("OCTAVO_LOG_LEVEL", "info").lower()
 
 
+def api_keys() -> list[str]:
+    """OCTAVO_API_KEY: keys that the server asks for, separated by commas; added to those of --api-key."""
+    return [key for key in os.environ.get("OCTAVO_API_KEY", "").split(",") if key]
+
+
 def offline() -> bool:
     """HF_HUB_OFFLINE, as huggingface-hub reads it."""
     return os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")

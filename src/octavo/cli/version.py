@@ -1,0 +1,10 @@
+"""``octavo version``"""
+
+from __future__ import annotations
+
+
+def command() -> None:
+    """Print Octavo's version."""
+    from octavo.version import __version__
+
+    print(__version__)

@@ -1,0 +1,82 @@
+"""What the routes share: the engine, its name to the outside, and one way to run a request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from octavo.config import EngineArgs
+from octavo.engine.client import Health
+from octavo.engine.info import EngineInfo
+from octavo.engine.processor import PreparedRequest, Prompt
+from octavo.errors import OctavoError
+from octavo.metrics.requests import RequestMetrics
+from octavo.outputs import EngineStats, FinishReason, RequestOutput
+from octavo.sampling_params import SamplingParams
+from octavo.server.errors import ApiError
+from octavo.server.settings import ServerSettings
+from octavo.tokenizer.chat_template import ChatTemplate
+from octavo.tokenizer.tokenizer import Tokenizer
+
+
+class ServedEngine(Protocol):
+    """What the server needs of octavo.engine.async_llm.AsyncLLMEngine."""
+
+    tokenizer: Tokenizer
+    stats: EngineStats
+
+    @property
+    def args(self) -> EngineArgs: ...
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    async def prepare(
+        self, prompt: Prompt, sampling_params: SamplingParams, request_id: str, *, priority: int, cache_salt: str | None
+    ) -> PreparedRequest: ...
+
+    def stream(self, prepared: PreparedRequest) -> AsyncGenerator[RequestOutput, None]: ...
+
+    def health(self) -> Health: ...
+
+
+class Serving:
+    """One engine, offered under some names."""
+
+    def __init__(self, engine: ServedEngine, settings: ServerSettings, metrics: RequestMetrics) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.metrics = metrics
+        self.template = ChatTemplate.of(engine.tokenizer, settings.chat_template)
+        self.started = int(time.time())
+
+    def model_name(self, asked: str | None) -> str:
+        """The name to answer with. Raises ApiError (404) for a model that is not served here."""
+        names = self.settings.served_model_names
+        if asked is None:
+            return names[0]
+        if asked not in names:
+            raise ApiError(404, f"model = {asked:.100}: this server has {', '.join(names)}", param="model", code="model_not_found")
+        return asked
+
+    async def stream(self, prepared: PreparedRequest, arrival: float) -> AsyncGenerator[RequestOutput, None]:
+        """What is new, step by step, measured; ``arrival`` is a time of time.monotonic. Closing it aborts the request."""
+        timer = self.metrics.start(arrival, len(prepared.prompt_token_ids), prepared.params.n)
+        stream = self.engine.stream(prepared)
+        try:
+            async for output in stream:
+                now = time.monotonic()
+                for choice in output.outputs:
+                    timer.tokens(now, choice.index, len(choice.token_ids))
+                    if choice.finish_reason is not None:
+                        timer.ended(choice.index, choice.finish_reason)
+                if output.finished:
+                    timer.finished(now, output.metrics)
+                yield output
+        except OctavoError:
+            timer.close(FinishReason.ERROR)
+            raise
+        finally:
+            timer.close()
+            await stream.aclose()

@@ -1,7 +1,127 @@
 #include "attention.hpp"
 
-namespace octavo {
+#include <algorithm>
+#include <atomic>
+#include <cstring>
 
-void run_attention(const KernelTable&, ThreadPool&, const AttentionArgs&, AttentionScratch&) {}
+namespace octavo {
+namespace {
+
+// Below this many multiplications of q·k, waking other threads costs more than it gains.
+constexpr size_t kAlone = size_t{1} << 16;
+// Items of more than 1 / (kShares * threads) of a step's work are split.
+constexpr size_t kShares = 4;
+
+float* floats(Memory& memory, size_t count) {
+  if (memory.bytes() < count * sizeof(float)) memory = Memory(count * sizeof(float) * 5 / 4);
+  return reinterpret_cast<float*>(memory.data());
+}
+
+size_t heads_per_kv(const AttentionArgs& args) {
+  return args.q_heads / args.kv.num_kv_heads;
+}
+
+// Splits [begin, end) that some token of the item sees.
+std::pair<size_t, size_t> splits_of(const AttentionArgs& args, const AttentionItem& item) {
+  const size_t seen = item.position + 1;
+  const size_t first = args.window != 0 && seen > args.window ? seen - args.window : 0;
+  return {first / kSplit, (item.position + item.tokens + kSplit - 1) / kSplit};
+}
+
+size_t work_of(const AttentionArgs& args, const AttentionItem& item) {
+  const auto [begin, end] = splits_of(args, item);
+  return item.tokens * heads_per_kv(args) * (std::min(end * kSplit, item.position + item.tokens) - begin * kSplit);
+}
+
+// One KV head's items of one sequence, the longest context first, so that the last task to be claimed is a short one.
+void add_items(const AttentionArgs& args, size_t sequence, size_t kv_head, std::vector<AttentionItem>& items) {
+  const size_t most = std::max<size_t>(1, kItemRows / heads_per_kv(args));
+  const size_t first = static_cast<size_t>(args.step.query_start[sequence]), end = static_cast<size_t>(args.step.query_start[sequence + 1]);
+  for (size_t count = (end - first + most - 1) / most; count-- > 0;) {
+    const size_t row = first + count * most;
+    items.push_back({
+        .blocks = args.group.block_table + sequence * args.group.max_blocks,
+        .kv_head = kv_head,
+        .row = row,
+        .tokens = std::min(most, end - row),
+        .position = static_cast<size_t>(args.step.positions[row]),
+    });
+  }
+}
+
+// Fills items, tasks and shared. Returns the step's work.
+size_t plan(const AttentionArgs& args, size_t num_threads, AttentionScratch& scratch) {
+  scratch.items.clear();
+  scratch.tasks.clear();
+  for (size_t sequence = 0; sequence < args.step.num_seqs; ++sequence) {
+    for (size_t head = 0; head < args.kv.num_kv_heads; ++head) add_items(args, sequence, head, scratch.items);
+  }
+  size_t work = 0;
+  for (const AttentionItem& item : scratch.items) work += work_of(args, item);
+  scratch.shared.assign(scratch.items.size(), {});
+  size_t states = 0;
+  for (size_t i = 0; i < scratch.items.size(); ++i) {
+    const auto [begin, end] = splits_of(args, scratch.items[i]);
+    const bool split = num_threads > 1 && end - begin > 1 && work_of(args, scratch.items[i]) * kShares * num_threads > work;
+    if (!split) {
+      scratch.tasks.push_back({i, begin, end, nullptr});
+      continue;
+    }
+    scratch.shared[i].count = end - begin;
+    scratch.shared[i].pending = static_cast<uint32_t>(end - begin);
+    states += (end - begin) * attention_state_floats(scratch.items[i].tokens * heads_per_kv(args), args.kv.head_dim);
+    for (size_t s = begin; s < end; ++s) scratch.tasks.push_back({i, s, s + 1, nullptr});
+  }
+  if (states == 0) return work;
+  float* next = floats(scratch.states, states);
+  for (AttentionTask& task : scratch.tasks) {
+    SharedItem& shared = scratch.shared[task.item];
+    if (shared.count == 0) continue;
+    if (shared.states == nullptr) shared.states = next;
+    task.state = next;
+    next += attention_state_floats(scratch.items[task.item].tokens * heads_per_kv(args), args.kv.head_dim);
+  }
+  return work;
+}
+
+// Runs one task on a thread whose own memory holds a state and the kernel's scratch.
+void run_task(const AttentionKernels& kernels, const AttentionArgs& args, AttentionScratch& scratch, const AttentionTask& task, float* own,
+              size_t own_state_floats) {
+  const AttentionItem& item = scratch.items[task.item];
+  const size_t state_floats = attention_state_floats(item.tokens * heads_per_kv(args), args.kv.head_dim);
+  float* state = task.state != nullptr ? task.state : own;
+  std::memset(state, 0, state_floats * sizeof(float));
+  kernels.attend(args, item, task.begin, task.end, state, own + own_state_floats);
+  if (task.state == nullptr) return kernels.finish(args, item, state, 1);
+  SharedItem& shared = scratch.shared[task.item];
+  if (std::atomic_ref(shared.pending).fetch_sub(1, std::memory_order_acq_rel) == 1) kernels.finish(args, item, shared.states, shared.count);
+}
+
+void run_tasks(const AttentionKernels& kernels, ThreadPool& pool, const AttentionArgs& args, AttentionScratch& scratch) {
+  const size_t work = plan(args, pool.num_threads(), scratch);
+  const size_t rows = std::max(kItemRows, heads_per_kv(args));
+  const size_t state_floats = attention_state_floats(rows, args.kv.head_dim);
+  const size_t stride = (state_floats + kernels.scratch_floats(args) + 15) / 16 * 16;
+  float* memory = floats(scratch.threads, stride * pool.num_threads());
+  const auto run = [&](size_t task, size_t worker) {
+    run_task(kernels, args, scratch, scratch.tasks[task], memory + worker * stride, state_floats);
+  };
+  if (work * args.kv.head_dim >= kAlone) return pool.parallel_for(scratch.tasks.size(), run);
+  for (size_t task = 0; task < scratch.tasks.size(); ++task) run(task, 0);
+}
+
+}  // namespace
+
+void run_attention(const KernelTable& kernels, ThreadPool& pool, const AttentionArgs& args, AttentionScratch& scratch) {
+  // A group of 32 outputs that spans two KV heads belongs to two items: it is quantized after both.
+  const bool own_groups = heads_per_kv(args) * args.kv.head_dim % kQ8Group == 0;
+  if (args.out.kind == BufferKind::kF32 || own_groups) return run_tasks(kernels.attention, pool, args, scratch);
+  const size_t columns = args.out.columns, tokens = args.step.num_tokens;
+  AttentionArgs wide = args;
+  wide.out = {floats(scratch.wide, tokens * columns), columns * sizeof(float), columns, BufferKind::kF32};
+  run_tasks(kernels.attention, pool, wide, scratch);
+  const QuantizeArgs quantize{wide.out, args.out};
+  pool.parallel_ranges(tokens, 16, [&](size_t begin, size_t end) { kernels.elementwise.quantize(quantize, begin, end); });
+}
 
 }  // namespace octavo

@@ -1,15 +1,103 @@
 #include "kv_storage.hpp"
 
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <new>
+#include <stdexcept>
+
 #include "cpu.hpp"
 
 namespace octavo {
+namespace {
+
+size_t element_bytes(KVType type) {
+  return type == KVType::kFP32 ? 4 : 2;
+}
+
+size_t checked_product(std::initializer_list<size_t> factors) {
+  size_t product = 1;
+  for (const size_t factor : factors) {
+    if (factor != 0 && product > std::numeric_limits<size_t>::max() / 4 / factor) throw std::bad_alloc();
+    product *= factor;
+  }
+  return product;
+}
+
+void check(const char* name, size_t value, bool good, const char* limit) {
+  if (!good) throw std::invalid_argument(std::string(name) + " = " + std::to_string(value) + ": it must be " + limit);
+}
+
+KVType kv_type(const std::string& name) {
+  if (name == "bf16") return KVType::kBF16;
+  if (name == "fp16") return KVType::kFP16;
+  if (name == "fp32") return KVType::kFP32;
+  throw std::invalid_argument("dtype = " + name + ": it must be bf16, fp16 or fp32");
+}
+
+float widen_bf16(uint16_t number) {
+  const uint32_t bits = static_cast<uint32_t>(number) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// A half's exponent and fraction, moved into place, are its value times 2^-112, denormals too; NaN is all ones again.
+float widen_fp16(uint16_t number) {
+  const bool finite = (number & 0x7c00u) != 0x7c00u;
+  const uint32_t bits = static_cast<uint32_t>(number & 0x8000u) << 16 | static_cast<uint32_t>(number & 0x7fffu) << 13;
+  const uint32_t widened = finite ? bits : bits | 0x7f800000u;
+  float value;
+  std::memcpy(&value, &widened, sizeof value);
+  return finite ? value * 0x1p112f : value;
+}
+
+float widen(KVType type, const void* area, size_t index) {
+  if (type == KVType::kFP32) return static_cast<const float*>(area)[index];
+  const uint16_t number = static_cast<const uint16_t*>(area)[index];
+  return type == KVType::kBF16 ? widen_bf16(number) : widen_fp16(number);
+}
+
+}  // namespace
 
 KVStorage::KVStorage(const std::string& isa, size_t num_layers, size_t num_blocks, size_t block_size, size_t num_kv_heads, size_t head_dim,
-                     const std::string&)
+                     const std::string& type)
     : kernels_(&kernels_for(isa)),
       num_layers_(num_layers),
-      first_{nullptr, nullptr, num_blocks, block_size, num_kv_heads, head_dim, KVType::kBF16} {}
+      shape_{nullptr, nullptr, num_blocks, block_size, num_kv_heads, head_dim, kv_type(type)} {
+  check("num_layers", num_layers, num_layers > 0, "positive");
+  check("num_blocks", num_blocks, num_blocks > 0, "positive");
+  check("block_size", block_size, block_size == 8 || (block_size > 0 && block_size % 16 == 0), "8 or a multiple of 16");
+  check("num_kv_heads", num_kv_heads, num_kv_heads > 0, "positive");
+  check("head_dim", head_dim, head_dim > 0 && head_dim % 16 == 0 && head_dim <= kMaxHeadDim, "a multiple of 16, at most 512");
+  area_bytes_ = checked_product({num_blocks, block_size, num_kv_heads, head_dim, element_bytes(shape_.type)});
+  memory_ = Memory(checked_product({2, num_layers, area_bytes_}));
+}
 
-KVLayerView KVStorage::layer(size_t) const { return first_; }
+KVLayerView KVStorage::layer(size_t index) const {
+  KVLayerView view = shape_;
+  view.k = memory_.data() + 2 * index * area_bytes_;
+  view.v = memory_.data() + (2 * index + 1) * area_bytes_;
+  return view;
+}
+
+void KVStorage::read(size_t layer_index, size_t block, float* k, float* v) const {
+  if (layer_index >= num_layers_) throw std::out_of_range("layer = " + std::to_string(layer_index) + " is not in the storage");
+  if (block >= shape_.num_blocks) throw std::out_of_range("block = " + std::to_string(block) + " is not in the storage");
+  const KVLayerView view = layer(layer_index);
+  const size_t dim = shape_.head_dim, heads = shape_.num_kv_heads, size = shape_.block_size, width = kv_tile_width(size);
+  const size_t pair = view.type == KVType::kBF16 ? 2 : 1;
+  for (size_t t = 0; t < size; ++t) {
+    for (size_t h = 0; h < heads; ++h) {
+      const size_t start = (block * heads + h) * size * dim;
+      for (size_t e = 0; e < dim; ++e) {
+        const size_t in_k = t / width * width * dim + e / pair * pair * width + t % width * pair + e % pair;
+        const size_t in_v = t / pair * pair * dim + e * pair + t % pair;
+        *k++ = widen(view.type, view.k, start + in_k);
+        *v++ = widen(view.type, view.v, start + in_v);
+      }
+    }
+  }
+}
 
 }  // namespace octavo

@@ -1,7 +1,22 @@
-// K and V of all layers, in the kernels' own layout.
+// K and V of all layers of one group.
+//
+// A layer has two areas, K and V, of num_blocks blocks each; a block holds block_size tokens for each KV head in turn:
+//
+//   area   [block][kv head][block_size * head_dim numbers]
+//
+// K of one head of one block lies in tiles of W = min(16, block_size) tokens, so that a query meets W tokens at once, one a lane:
+//
+//   fp32, fp16   [tile][element e][token t of W]
+//   bf16         [tile][pair e / 2][token t of W][e % 2]        a register of pairs shifts apart into two of fp32
+//
+// V lies token by token, so that a token's weight multiplies a run of elements:
+//
+//   fp32, fp16   [token][element]
+//   bf16         [pair of tokens t / 2][element][t % 2]
+//
+// A block moves, is shared or is copied as plain bytes; nothing outside it says what it holds.
 #pragma once
 
-#include <cstddef>
 #include <string>
 
 #include "kernel_table.hpp"
@@ -10,22 +25,26 @@
 namespace octavo {
 
 class KVStorage {
- public:
-  // type: "bf16", "fp16" or "fp32". Throws std::invalid_argument.
+public:
+  // Reserves address space; memory (zeros) comes as blocks are first written. type: "bf16", "fp16" or "fp32". block_size is 8 or a
+  // multiple of 16, head_dim a multiple of 16. Throws std::invalid_argument or std::bad_alloc.
   KVStorage(const std::string& isa, size_t num_layers, size_t num_blocks, size_t block_size, size_t num_kv_heads, size_t head_dim,
             const std::string& type);
 
   const KernelTable& kernels() const { return *kernels_; }
   size_t num_layers() const { return num_layers_; }
-  size_t nbytes() const { return memory_.bytes(); }
+  size_t nbytes() const { return 2 * num_layers_ * area_bytes_; }
   // Of a layer below num_layers().
   KVLayerView layer(size_t index) const;
 
- private:
+  // K and V of one block, each [block_size, kv_heads, head_dim]; for tests. Throws std::out_of_range.
+  void read(size_t layer, size_t block, float* k, float* v) const;
+
+private:
   const KernelTable* kernels_;
   size_t num_layers_;
-  size_t layer_bytes_ = 0;
-  KVLayerView first_;
+  size_t area_bytes_;  // of K, or of V, of one layer
+  KVLayerView shape_;  // of every layer, without addresses
   Memory memory_;
 };
 

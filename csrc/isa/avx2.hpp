@@ -25,6 +25,7 @@ struct Pairs {
 };
 
 constexpr size_t kLanes = 16;
+constexpr size_t kRowsPerPass = 4;  // of matrix kernels, as registers allow
 
 alignas(64) constexpr int32_t kLaneMasks[32] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
 OCTAVO_FN I32 first_lanes(size_t n) {
@@ -215,6 +216,7 @@ OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) {
   Bytes b = bytes_broadcast4(p);
   return {b.lo, b.hi};
 }
+OCTAVO_FN I32 pairs_bits(Pairs a) { return {a.lo, a.hi}; }
 
 OCTAVO_FN __m256i dot_u7_(__m256i acc, __m256i u, __m256i s) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));

@@ -25,6 +25,7 @@ struct Pairs {
 };  // 32 bf16: in dot products 16 lanes × 2
 
 constexpr size_t kLanes = 16;
+constexpr size_t kRowsPerPass = 12;  // of matrix kernels, as registers allow
 
 OCTAVO_FN __mmask16 first_lanes(size_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 
@@ -123,6 +124,7 @@ OCTAVO_FN Bytes bytes_broadcast4(const void* p) {  // 4 bytes to each lane
 }
 OCTAVO_FN Pairs pairs_load(const uint16_t* p) { return {_mm512_loadu_si512(p)}; }
 OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) { return {bytes_broadcast4(p).v}; }  // 2 bf16 to each lane
+OCTAVO_FN I32 pairs_bits(Pairs a) { return {a.v}; }  // the second of a pair in the upper half
 
 // acc + sum of 4 products u8 × s8 a lane; exact for u < 128 (avx2 saturates above).
 OCTAVO_FN I32 dot_u7(I32 acc, Bytes u, Bytes s) { return {_mm512_dpbusd_epi32(acc.v, u.v, s.v)}; }

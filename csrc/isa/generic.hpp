@@ -24,6 +24,7 @@ struct Pairs {
 };
 
 constexpr size_t kLanes = 16;
+constexpr size_t kRowsPerPass = 4;  // of matrix kernels, as registers allow
 
 template <typename V, typename Fn>
 OCTAVO_FN V lanes_(Fn fn) {
@@ -201,6 +202,9 @@ OCTAVO_FN Bytes bytes_broadcast4(const void* p) {
 }
 OCTAVO_FN Pairs pairs_load(const uint16_t* p) { return bit_cast_<Pairs>(bytes_load(p)); }
 OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) { return bit_cast_<Pairs>(bytes_broadcast4(p)); }
+OCTAVO_FN I32 pairs_bits(Pairs a) {
+  return lanes_<I32>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[2 * i + 1]) << 16 | a.v[2 * i]); });
+}
 
 OCTAVO_FN I32 dot_u7(I32 acc, Bytes u, Bytes s) {
   for (int i = 0; i < 16; ++i)

@@ -4,43 +4,50 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-// Quantizes 32 values, given as two vectors (absent ones as 0), into *group.
+// Quantizes 32 values, given as two vectors (absent ones as 0), into *group: codes are round(x * (127 / absmax)), ties to even.
 OCTAVO_FN void quantize_group(F32 a, F32 b, Q8Group* group) {
-  const float scale = f32_reduce_max(f32_max(f32_abs(a), f32_abs(b))) / 127.0f;
-  I32 ca = i32_zero(), cb = i32_zero();
-  if (scale != 0.0f) {
-    ca = i32_from_f32(f32_div(a, f32_set1(scale)));
-    cb = i32_from_f32(f32_div(b, f32_set1(scale)));
-  }
+  const float absmax = f32_reduce_max(f32_max(f32_abs(a), f32_abs(b)));
+  const F32 inverse = f32_set1(absmax > 0.0f ? 127.0f / absmax : 0.0f);
+  const I32 ca = i32_from_f32(a * inverse), cb = i32_from_f32(b * inverse);
   i32_store_i8(group->codes, ca);
   i32_store_i8(group->codes + 16, cb);
   const int32_t sum_a = i32_reduce_add(ca), sum_b = i32_reduce_add(cb);
-  group->scale = scale;
-  group->scaled_sum = scale * static_cast<float>(sum_a + sum_b);
+  group->scale = absmax / 127.0f;
+  group->scaled_sum = group->scale * static_cast<float>(sum_a + sum_b);
   group->half_sum[0] = static_cast<int16_t>(sum_a);
   group->half_sum[1] = static_cast<int16_t>(sum_b);
   group->biased = -128 * (sum_a + sum_b);
 }
 
-OCTAVO_FN F32 load_up_to_16(const float* p, size_t n) { return n >= 16 ? f32_load(p) : f32_load_partial(p, n); }
+// Sixteen columns of a row of ``columns`` floats, from ``column`` on; past its end they read as 0 and are not written.
+OCTAVO_FN F32 load_columns(const float* row, size_t column, size_t columns) {
+  if (column + kLanes <= columns) return f32_load(row + column);
+  return column < columns ? f32_load_partial(row + column, columns - column) : f32_zero();
+}
+OCTAVO_FN void store_columns(float* row, size_t column, size_t columns, F32 a) {
+  if (column + kLanes <= columns)
+    f32_store(row + column, a);
+  else if (column < columns)
+    f32_store_partial(row + column, a, columns - column);
+}
+
+// Stores columns [column, column + 32) of row r of out, whatever its kind; column is a multiple of 32, values past the end are 0.
+OCTAVO_FN void store_group(const Rows& out, size_t r, size_t column, F32 a, F32 b) {
+  if (out.kind == BufferKind::kQ8) {
+    quantize_group(a, b, q8_row(out, r) + column / kQ8Group);
+  } else if (out.kind == BufferKind::kBF16) {
+    bf16_store(bf16_row(out, r) + column, a);
+    bf16_store(bf16_row(out, r) + column + kLanes, b);
+  } else {
+    store_columns(f32_row(out, r), column, out.columns, a);
+    store_columns(f32_row(out, r), column + kLanes, out.columns, b);
+  }
+}
 
 // Stores values [columns] as row r of out, whatever its kind.
 [[maybe_unused]] void store_row(const Rows& out, size_t r, const float* values) {
   const size_t n = out.columns;
-  if (out.kind == BufferKind::kF32) {
-    float* row = f32_row(out, r);
-    for (size_t i = 0; i < n; i += 16) f32_store_partial(row + i, load_up_to_16(values + i, n - i), n - i < 16 ? n - i : 16);
-  } else if (out.kind == BufferKind::kBF16) {
-    uint16_t* row = bf16_row(out, r);
-    for (size_t i = 0; i < n; i += 32) {
-      bf16_store(row + i, load_up_to_16(values + i, n - i));
-      bf16_store(row + i + 16, n > i + 16 ? load_up_to_16(values + i + 16, n - i - 16) : f32_zero());
-    }
-  } else {
-    Q8Group* row = q8_row(out, r);
-    for (size_t i = 0; i < n; i += 32)
-      quantize_group(load_up_to_16(values + i, n - i), n > i + 16 ? load_up_to_16(values + i + 16, n - i - 16) : f32_zero(), row + i / 32);
-  }
+  for (size_t i = 0; i < n; i += 32) store_group(out, r, i, load_columns(values, i, n), load_columns(values, i + kLanes, n));
 }
 
 }  // namespace

@@ -1,9 +1,344 @@
+// Attention over paged K and V: online softmax (Milakov and Gimelshein 2018) over fixed splits of positions.
+//
+// An item is a panel of query rows (token, head) that share a KV head. Per split of 128 positions, and per block of up to kRows rows:
+//   1. scores   rows x 16 positions at once: a tile of K against a broadcast element of each row, element after element
+//   2. softmax  the split's largest score, exp, and the sum, by lanes of position % 16
+//   3. values   rows x 16 elements at once: an element run of V against a broadcast weight of each row, position after position
+//   4. the split joins the row's state, rescaled to the larger maximum
+// Every row sees only its own positions in every step, so its bits depend on its position, length and window alone.
 #pragma once
 
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-constexpr AttentionKernels attention_kernels() { return {}; }
+#if defined(__AVX512F__)
+constexpr size_t kRows = 8;   // rows x tiles (or runs) of accumulators fit into the registers, with room for K or V
+constexpr size_t kTiles = 2;  // tiles of K at once
+#else
+constexpr size_t kRows = 4;
+constexpr size_t kTiles = 1;
+#endif
+constexpr size_t kSplitTiles = kSplit / 16;
+constexpr size_t kGranule = 8;  // tokens that surely lie in one block
+
+template <size_t N>
+struct Count {
+  static constexpr size_t value = N;
+};
+
+// fn(Count<n>) for n in 1 … kRows.
+template <size_t N = kRows, typename Fn>
+OCTAVO_FN void with_count(size_t n, Fn fn) {
+  if (n == N) return fn(Count<N>{});
+  if constexpr (N > 1) with_count<N - 1>(n, fn);
+}
+
+// One item's shape, and where its parts lie in scratch.
+struct ItemShape {
+  size_t heads;  // query heads of the KV head
+  size_t rows;   // tokens * heads
+  size_t head_dim;
+};
+OCTAVO_FN ItemShape shape_of(const AttentionArgs& args, const AttentionItem& item) {
+  const size_t heads = args.q_heads / args.kv.num_kv_heads;
+  return {heads, item.tokens * heads, args.kv.head_dim};
+}
+
+// Positions, counted from a split's start, that a row sees: [begin, end), empty if begin >= end.
+struct Span {
+  size_t begin, end;
+};
+OCTAVO_FN Span visible(const AttentionArgs& args, size_t position, size_t split) {
+  const size_t start = split * kSplit, seen = position + 1;
+  const size_t first = args.window != 0 && seen > args.window ? seen - args.window : 0;
+  const size_t end = seen > start ? seen - start : 0;
+  return {first > start ? first - start : 0, end < kSplit ? end : kSplit};
+}
+
+// Where a split's K and V lie: tiles of 16 tokens, and runs of 8.
+template <typename KV>
+struct SplitView {
+  const typename KV::Element* k[kSplitTiles];
+  const typename KV::Element* v[kSplit / kGranule];
+};
+
+// Joins two K tiles of 8 tokens (second may be null) to one of 16.
+template <typename KV>
+OCTAVO_FN void join_tiles(const typename KV::Element* first, const typename KV::Element* second, size_t head_dim,
+                          typename KV::Element* out) {
+  constexpr size_t kRun = kGranule * KV::kPair;
+  for (size_t i = 0; i < head_dim / KV::kPair; ++i) {
+    __builtin_memcpy(out + 2 * i * kRun, first + i * kRun, kRun * sizeof *out);
+    if (second != nullptr)
+      __builtin_memcpy(out + (2 * i + 1) * kRun, second + i * kRun, kRun * sizeof *out);
+    else
+      __builtin_memset(static_cast<void*>(out + (2 * i + 1) * kRun), 0, kRun * sizeof *out);
+  }
+}
+
+// Finds positions [begin, end) of the split; joined holds kSplit * head_dim numbers, for blocks of 8 tokens.
+template <typename KV>
+OCTAVO_FN void find_split(const KVLayerView& kv, const AttentionItem& item, size_t split, Span span, typename KV::Element* joined,
+                          SplitView<KV>& view) {
+  using Element = typename KV::Element;
+  const size_t size = kv.block_size, head_floats = size * kv.head_dim;
+  const Element* tiles[kSplit / kGranule] = {};
+  for (size_t g = span.begin / 16 * 2; g * kGranule < span.end; ++g) {
+    const size_t position = split * kSplit + g * kGranule;
+    const size_t start = (static_cast<size_t>(item.blocks[position / size]) * kv.num_kv_heads + item.kv_head) * head_floats;
+    const size_t inside = position % size * kv.head_dim;
+    tiles[g] = static_cast<const Element*>(kv.k) + start + inside;
+    view.v[g] = static_cast<const Element*>(kv.v) + start + inside;
+  }
+  for (size_t t = span.begin / 16; t * 16 < span.end; ++t) {
+    view.k[t] = tiles[2 * t];
+    if (size >= 16) continue;
+    view.k[t] = joined + t * 16 * kv.head_dim;
+    join_tiles<KV>(tiles[2 * t], tiles[2 * t + 1], kv.head_dim, joined + t * 16 * kv.head_dim);
+  }
+}
+
+// scores[r, 16 t + lane] = sum over e, in order, of q[e, r] * k[t][e, lane], for R rows and T tiles.
+template <typename KV, size_t R, size_t T>
+OCTAVO_FN void score_tiles(const float* q, const typename KV::Element* const* k, size_t head_dim, float* scores) {
+  F32 sums[R][T];
+  for (size_t r = 0; r < R; ++r) {
+    for (size_t t = 0; t < T; ++t) sums[r][t] = f32_zero();
+  }
+  for (size_t e = 0; e < head_dim; e += KV::kPair) {
+    F32 keys[T][KV::kPair];
+    for (size_t t = 0; t < T; ++t) KV::load(k[t] + e * 16, keys[t]);
+    for (size_t i = 0; i < KV::kPair; ++i) {
+      for (size_t r = 0; r < R; ++r) {
+        const F32 element = f32_set1(q[(e + i) * R + r]);
+        for (size_t t = 0; t < T; ++t) sums[r][t] = f32_fma(element, keys[t][i], sums[r][t]);
+      }
+    }
+  }
+  for (size_t r = 0; r < R; ++r) {
+    for (size_t t = 0; t < T; ++t) f32_store(scores + r * kSplit + t * 16, sums[r][t]);
+  }
+}
+
+template <typename KV, size_t R>
+OCTAVO_FN void score_rows(const float* q, const SplitView<KV>& view, Span span, size_t head_dim, float* scores) {
+  const size_t end = (span.end + 15) / 16;
+  size_t t = span.begin / 16;
+  for (; t + kTiles <= end; t += kTiles) score_tiles<KV, R, kTiles>(q, view.k + t, head_dim, scores + t * 16);
+  for (; t < end; ++t) score_tiles<KV, R, 1>(q, view.k + t, head_dim, scores + t * 16);
+}
+
+struct SoftmaxSums {
+  float largest, sum;
+};
+
+// Turns one row's scores within span into weights exp(score - largest); those outside become 0.
+OCTAVO_FN SoftmaxSums softmax_row(float* scores, Span span, float softcap) {
+  const size_t begin = span.begin / 16 * 16;
+  F32 largest = f32_set1(-kInfinity);
+  for (size_t i = begin; i < span.end; i += 16) {
+    F32 x = f32_load(scores + i);
+    if (softcap > 0.0f) x = f32_set1(softcap) * f32_tanh(x / f32_set1(softcap));
+    const size_t first = span.begin > i ? span.begin - i : 0, last = span.end - i < 16 ? span.end - i : 16;
+    x = f32_keep(x, first, last, f32_set1(-kInfinity));
+    f32_store(scores + i, x);
+    largest = f32_max(largest, x);
+  }
+  const float top = f32_reduce_max(largest);
+  F32 sums = f32_zero();
+  for (size_t i = begin; i < span.end; i += 16) {
+    const F32 weight = f32_exp(f32_load(scores + i) - f32_set1(top));
+    f32_store(scores + i, weight);
+    sums = sums + weight;
+  }
+  return {top, f32_reduce_add(sums)};
+}
+
+// out[r, e] += sum over span's positions p, in order, of weights[r, p] * v[p, e], for R rows and N runs of 16 elements from e = 0 on.
+template <typename KV, size_t R, size_t N>
+OCTAVO_FN void add_values(const float* weights, const typename KV::Element* const* v, size_t offset, Span span, size_t head_dim,
+                          float* out) {
+  F32 sums[R][N];
+  for (size_t r = 0; r < R; ++r) {
+    for (size_t n = 0; n < N; ++n) sums[r][n] = f32_load(out + r * head_dim + n * 16);
+  }
+  for (size_t p = span.begin / KV::kPair * KV::kPair; p < span.end; p += KV::kPair) {
+    const typename KV::Element* run = v[p / kGranule] + p % kGranule * head_dim + offset * KV::kPair;
+    F32 values[N][KV::kPair];
+    for (size_t n = 0; n < N; ++n) KV::load(run + n * 16 * KV::kPair, values[n]);
+    for (size_t i = 0; i < KV::kPair; ++i) {
+      if (p + i < span.begin || p + i >= span.end) continue;
+      for (size_t r = 0; r < R; ++r) {
+        const F32 weight = f32_set1(weights[r * kSplit + p + i]);
+        for (size_t n = 0; n < N; ++n) sums[r][n] = f32_fma(weight, values[n][i], sums[r][n]);
+      }
+    }
+  }
+  for (size_t r = 0; r < R; ++r) {
+    for (size_t n = 0; n < N; ++n) f32_store(out + r * head_dim + n * 16, sums[r][n]);
+  }
+}
+
+template <typename KV, size_t R>
+OCTAVO_FN void add_rows(const float* weights, const SplitView<KV>& view, Span span, size_t head_dim, float* out) {
+  constexpr size_t kRuns = R * kTiles <= kRows * kTiles / 2 ? 2 * kTiles : kTiles;
+  size_t e = 0;
+  for (; e + kRuns * 16 <= head_dim; e += kRuns * 16) add_values<KV, R, kRuns>(weights, view.v, e, span, head_dim, out + e);
+  for (; e < head_dim; e += 16) add_values<KV, R, 1>(weights, view.v, e, span, head_dim, out + e);
+}
+
+// The rows' weighted sums of V, into out [R, head_dim]. Positions that all rows see go together; those before and after, row by row.
+template <typename KV, size_t R>
+OCTAVO_FN void value_rows(const float* weights, const SplitView<KV>& view, const Span* spans, size_t head_dim, float* out) {
+  Span common = spans[0];
+  for (size_t r = 1; r < R; ++r) {
+    common.begin = common.begin > spans[r].begin ? common.begin : spans[r].begin;
+    common.end = common.end < spans[r].end ? common.end : spans[r].end;
+  }
+  __builtin_memset(out, 0, R * head_dim * sizeof *out);
+  const bool together = common.begin < common.end;
+  for (size_t r = 0; r < R; ++r) {
+    const Span before{spans[r].begin, together ? common.begin : spans[r].end};
+    if (before.begin < before.end) add_rows<KV, 1>(weights + r * kSplit, view, before, head_dim, out + r * head_dim);
+  }
+  if (!together) return;
+  add_rows<KV, R>(weights, view, common, head_dim, out);
+  for (size_t r = 0; r < R; ++r) {
+    const Span after{common.end, spans[r].end};
+    if (after.begin < after.end) add_rows<KV, 1>(weights + r * kSplit, view, after, head_dim, out + r * head_dim);
+  }
+}
+
+// A state's parts (signatures.hpp), from one row on.
+struct State {
+  float* largest;
+  float* sum;
+  float* values;
+};
+OCTAVO_FN State state_at(float* state, ItemShape shape, size_t row) {
+  return {state + row, state + shape.rows + row, state + 2 * shape.rows + row * shape.head_dim};
+}
+
+// Joins what a later split, or run of splits, found for a row. A sum of 0: nothing.
+OCTAVO_FN void join_row(State to, SoftmaxSums later, const float* values, size_t head_dim) {
+  if (later.sum == 0.0f) return;
+  const bool empty = *to.sum == 0.0f;
+  const float top = empty || later.largest > *to.largest ? later.largest : *to.largest;
+  const F32 keep = f32_set1(empty ? 0.0f : exp_scalar(*to.largest - top)), add = f32_set1(exp_scalar(later.largest - top));
+  for (size_t e = 0; e < head_dim; e += 16) {
+    f32_store(to.values + e, f32_fma(f32_load(to.values + e), keep, f32_load(values + e) * add));
+  }
+  *to.sum = f32_first(f32_fma(f32_set1(*to.sum), keep, f32_set1(later.sum) * add));
+  *to.largest = top;
+}
+
+// One split for R rows from ``row`` on; q is their panel [head_dim, R].
+template <typename KV, size_t R>
+void attend_rows(const AttentionArgs& args, const AttentionItem& item, ItemShape shape, size_t row, size_t split, const SplitView<KV>& view,
+                 const float* q, float* state, float* scratch) {
+  float* scores = scratch;
+  float* values = scratch + R * kSplit;
+  Span spans[R], all{kSplit, 0};
+  for (size_t r = 0; r < R; ++r) {
+    spans[r] = visible(args, item.position + (row + r) / shape.heads, split);
+    if (spans[r].begin >= spans[r].end) continue;
+    all = {spans[r].begin < all.begin ? spans[r].begin : all.begin, spans[r].end > all.end ? spans[r].end : all.end};
+  }
+  if (all.begin >= all.end) return;
+  score_rows<KV, R>(q, view, all, shape.head_dim, scores);
+  SoftmaxSums sums[R];
+  for (size_t r = 0; r < R; ++r) {
+    const bool any = spans[r].begin < spans[r].end;
+    sums[r] = any ? softmax_row(scores + r * kSplit, spans[r], args.softcap) : SoftmaxSums{0.0f, 0.0f};
+  }
+  value_rows<KV, R>(scores, view, spans, shape.head_dim, values);
+  for (size_t r = 0; r < R; ++r) join_row(state_at(state, shape, row + r), sums[r], values + r * shape.head_dim, shape.head_dim);
+}
+
+// The item's queries times scale, in panels [head_dim, up to kRows rows].
+OCTAVO_FN void pack_queries(const AttentionArgs& args, const AttentionItem& item, ItemShape shape, float* out) {
+  for (size_t row = 0; row < shape.rows; row += kRows) {
+    const size_t count = shape.rows - row < kRows ? shape.rows - row : kRows;
+    for (size_t r = 0; r < count; ++r) {
+      const size_t token = (row + r) / shape.heads, head = item.kv_head * shape.heads + (row + r) % shape.heads;
+      const float* q = f32_row(args.q, item.row + token) + head * shape.head_dim;
+      for (size_t e = 0; e < shape.head_dim; ++e) out[row * shape.head_dim + e * count + r] = q[e] * args.scale;
+    }
+  }
+}
+
+// scratch: [rows, head_dim] queries, [kRows, kSplit + head_dim] scores and values, [kSplit, head_dim] joined K.
+size_t scratch_floats(const AttentionArgs& args) {
+  const size_t heads = args.q_heads / args.kv.num_kv_heads, dim = args.kv.head_dim;
+  return (heads > kItemRows ? heads : kItemRows) * dim + kRows * (kSplit + dim) + kSplit * dim;
+}
+
+template <typename KV>
+void attend_as(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch) {
+  const ItemShape shape = shape_of(args, item);
+  float* queries = scratch;
+  float* work = queries + shape.rows * shape.head_dim;
+  auto* joined = reinterpret_cast<typename KV::Element*>(work + kRows * (kSplit + shape.head_dim));
+  pack_queries(args, item, shape, queries);
+  for (size_t split = begin; split < end; ++split) {
+    const Span span{visible(args, item.position, split).begin, visible(args, item.position + item.tokens - 1, split).end};
+    if (span.begin >= span.end) continue;
+    SplitView<KV> view;
+    find_split<KV>(args.kv, item, split, span, joined, view);
+    for (size_t row = 0; row < shape.rows; row += kRows) {
+      with_count(shape.rows - row < kRows ? shape.rows - row : kRows, [&](auto count) {
+        attend_rows<KV, decltype(count)::value>(args, item, shape, row, split, view, queries + row * shape.head_dim, state, work);
+      });
+    }
+  }
+}
+
+void attend(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch) {
+  if (args.kv.type == KVType::kBF16) return attend_as<KVBF16>(args, item, begin, end, state, scratch);
+  if (args.kv.type == KVType::kFP16) return attend_as<KVFP16>(args, item, begin, end, state, scratch);
+  attend_as<KVFP32>(args, item, begin, end, state, scratch);
+}
+
+// Divides a row by its sum, to which the head's sink, if any, adds itself.
+OCTAVO_FN void normalize_row(State row, size_t head_dim, const float* sink) {
+  float scale = 1.0f, sum = *row.sum;
+  if (sink != nullptr) {
+    const float top = *sink > *row.largest ? *sink : *row.largest;
+    scale = exp_scalar(*row.largest - top);
+    sum = sum * scale + exp_scalar(*sink - top);
+  }
+  for (size_t e = 0; e < head_dim; e += 16) f32_store(row.values + e, f32_load(row.values + e) * f32_set1(scale) / f32_set1(sum));
+}
+
+// values [n] into columns from ``column`` on of row r of out; both are multiples of 32 unless out is fp32.
+OCTAVO_FN void store_values(const Rows& out, size_t r, size_t column, const float* values, size_t n) {
+  if (out.kind == BufferKind::kF32) {
+    __builtin_memcpy(f32_row(out, r) + column, values, n * sizeof(float));
+  } else {
+    for (size_t i = 0; i < n; i += 32) store_group(out, r, column + i, f32_load(values + i), f32_load(values + i + 16));
+  }
+}
+
+void finish(const AttentionArgs& args, const AttentionItem& item, float* states, size_t count) {
+  const ItemShape shape = shape_of(args, item);
+  const size_t state_floats = attention_state_floats(shape.rows, shape.head_dim);
+  for (size_t row = 0; row < shape.rows; ++row) {
+    const State state = state_at(states, shape, row);
+    for (size_t i = 1; i < count; ++i) {
+      const State later = state_at(states + i * state_floats, shape, row);
+      join_row(state, {*later.largest, *later.sum}, later.values, shape.head_dim);
+    }
+    normalize_row(state, shape.head_dim, args.sinks == nullptr ? nullptr : args.sinks + item.kv_head * shape.heads + row % shape.heads);
+  }
+  const size_t width = shape.heads * shape.head_dim;
+  for (size_t token = 0; token < item.tokens; ++token) {
+    store_values(args.out, item.row + token, item.kv_head * width, states + 2 * shape.rows + token * width, width);
+  }
+}
+
+constexpr AttentionKernels attention_kernels() {
+  return {.attend = attend, .finish = finish, .scratch_floats = scratch_floats};
+}
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA

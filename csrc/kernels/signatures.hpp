@@ -81,6 +81,8 @@ struct RopeArgs {
 
 enum class KVType : int32_t { kBF16, kFP16, kFP32 };
 
+constexpr size_t kMaxHeadDim = 512;  // a multiple of 16 in any case
+
 // One layer of a KVStorage (kv_storage.hpp), as its kernels address it.
 struct KVLayerView {
   void* k;
@@ -88,6 +90,11 @@ struct KVLayerView {
   size_t num_blocks, block_size, num_kv_heads, head_dim;
   KVType type;
 };
+
+// Tokens in a tile of K.
+OCTAVO_INLINE size_t kv_tile_width(size_t block_size) {
+  return block_size < 16 ? block_size : 16;
+}
 
 struct KVWriteArgs {
   Rows k, v;  // f32 [T, kv_heads * head_dim]
@@ -121,8 +128,34 @@ struct AttentionArgs {
   float softcap;  // 0: none
 };
 
-// Filled in by kernels/attention.hpp; only attention.cpp calls these, so what they take is agreed there.
-struct AttentionKernels {};
+// The unit of work: all query heads of one KV head, for a run of one sequence's query rows.
+struct AttentionItem {
+  const int32_t* blocks;  // the sequence's block table
+  size_t kv_head;
+  size_t row;       // of the first token in q and out
+  size_t tokens;    // rows row … row + tokens - 1
+  size_t position;  // of the first token; the others follow
+};
+
+// Positions are attended in splits of this many, at multiples of it, each by itself; then the splits are combined in order.
+constexpr size_t kSplit = 128;
+// Query rows (token, head) in an item, unless one token alone has more heads.
+constexpr size_t kItemRows = 64;
+
+// What an item knows of the positions seen so far, as floats: per query row (token-major, then head) the largest score [rows], the sum of
+// exp(score - largest) [rows], and the same sum of V [rows, head_dim]. All zero: nothing seen.
+OCTAVO_INLINE size_t attention_state_floats(size_t rows, size_t head_dim) {
+  return rows * (head_dim + 2);
+}
+
+// Only attention.cpp calls these.
+struct AttentionKernels {
+  // Adds splits [begin, end), in order, to the state. scratch: attention_scratch_floats.
+  void (*attend)(const AttentionArgs&, const AttentionItem&, size_t begin, size_t end, float* state, float* scratch);
+  // Adds the states [1, count), in order, to the first, which ends up as the item's outputs; stores them in out.
+  void (*finish)(const AttentionArgs&, const AttentionItem&, float* states, size_t count);
+  size_t (*scratch_floats)(const AttentionArgs&);  // of attend
+};
 
 // Only sampling.cpp calls these.
 struct SamplingKernels {};

@@ -4,6 +4,32 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
+constexpr float kInfinity = __builtin_inff();
+
+OCTAVO_FN F32 operator+(F32 a, F32 b) {
+  return f32_add(a, b);
+}
+OCTAVO_FN F32 operator-(F32 a, F32 b) {
+  return f32_sub(a, b);
+}
+OCTAVO_FN F32 operator*(F32 a, F32 b) {
+  return f32_mul(a, b);
+}
+OCTAVO_FN F32 operator/(F32 a, F32 b) {
+  return f32_div(a, b);
+}
+
+OCTAVO_FN float f32_first(F32 a) {
+  float lanes[kLanes];
+  f32_store(lanes, a);
+  return lanes[0];
+}
+
+// Lanes [begin, end) of a, the others filled; 0 <= begin <= end <= 16.
+OCTAVO_FN F32 f32_keep(F32 a, size_t begin, size_t end, F32 fill) {
+  return f32_keep_first(fill, begin, f32_keep_first(a, end, fill));
+}
+
 // e^x within 2 ulp; 0 below -87.3 (results never are subnormal), inf above 88.72, NaN stays.
 // x = n ln 2 + r with |r| <= ln 2 / 2 (Cody and Waite 1980), then the Taylor polynomial of degree 7 and a shift of the exponent by n.
 OCTAVO_FN F32 f32_exp(F32 x) {
@@ -18,19 +44,31 @@ OCTAVO_FN F32 f32_exp(F32 x) {
   return f32_select_less(f32_set1(88.72f), x, f32_set1(__builtin_inff()), y);
 }
 
-// tanh(x) = 1 - 2 / (e^2x + 1); absolute error below 2e-7.
-OCTAVO_FN F32 f32_tanh(F32 x) {
-  const F32 e = f32_exp(f32_add(x, x));
-  return f32_sub(f32_set1(1.0f), f32_div(f32_set1(2.0f), f32_add(e, f32_set1(1.0f))));
+// e^x of one number: what a lane of f32_exp gives, bit for bit.
+OCTAVO_FN float exp_scalar(float x) {
+  return f32_first(f32_exp(f32_set1(x)));
 }
 
-OCTAVO_FN F32 f32_silu(F32 x) { return f32_div(x, f32_add(f32_set1(1.0f), f32_exp(f32_sub(f32_zero(), x)))); }
+// tanh(x) within 4 ulp: the odd polynomial of Cephes' tanhf for |x| < 0.625, beyond it 1 - 2 / (e^2|x| + 1) with the sign of x.
+OCTAVO_FN F32 f32_tanh(F32 x) {
+  constexpr float kOdd[] = {-5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f};
+  const F32 size = f32_abs(x), square = x * x, one = f32_set1(1.0f);
+  F32 p = f32_set1(kOdd[0]);
+  for (int i = 1; i < 5; ++i) p = f32_fma(p, square, f32_set1(kOdd[i]));
+  const F32 near = f32_fma(p * square, x, x);
+  const F32 far = one - f32_set1(2.0f) / (f32_exp(size + size) + one);
+  return f32_select_less(size, f32_set1(0.625f), near, f32_select_less(x, f32_zero(), f32_zero() - far, far));
+}
 
-// GELU, tanh form (Hendrycks and Gimpel 2016): x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+// x * sigmoid(x).
+OCTAVO_FN F32 f32_silu(F32 x) {
+  return x / (f32_set1(1.0f) + f32_exp(f32_zero() - x));
+}
+
+// GELU by its tanh form (Hendrycks and Gimpel 2016): x / 2 * (1 + tanh u) = x * sigmoid(2 u), u = sqrt(2 / pi) * (x + 0.044715 x^3).
 OCTAVO_FN F32 f32_gelu_tanh(F32 x) {
-  const F32 cube = f32_mul(f32_mul(x, x), x);
-  const F32 inner = f32_mul(f32_set1(0.7978845608f), f32_fma(f32_set1(0.044715f), cube, x));
-  return f32_mul(f32_mul(f32_set1(0.5f), x), f32_add(f32_set1(1.0f), f32_tanh(inner)));
+  const F32 minus_2u = f32_set1(-1.5957691216f) * f32_fma(f32_set1(0.044715f) * x * x, x, x);
+  return x / (f32_set1(1.0f) + f32_exp(minus_2u));
 }
 
 OCTAVO_FN F32 f32_activate(Activation activation, F32 x) {

@@ -40,7 +40,7 @@ class AsyncLLMEngine:
         info = process.wait_ready()
         for line in info.describe():
             logger.info(line)
-        self.stats = EngineStats()
+        self.stats: EngineStats = process.stats
         """The engine after its last step."""
         self._inputs = InputProcessor(self.tokenizer, info, process.args.seed)
         self._outputs = OutputProcessor(self.tokenizer)
@@ -131,10 +131,10 @@ class AsyncLLMEngine:
             while not finished:
                 await changed.wait()
                 changed.clear()
+                self._raise_failure(state)
                 finished = state.finished
                 if (output := state.take(kind)) is not None:
                     yield output
-                self._raise_failure(state)
         finally:
             self._changed.pop(prepared.request_id, None)
             if left := self._outputs.remove(state):
@@ -174,8 +174,7 @@ class AsyncLLMEngine:
         try:
             while True:
                 outputs = await self._process.receive()
-                if outputs.stats is not None:
-                    self.stats = outputs.stats
+                self.stats = self._process.stats
                 states, to_abort = self._outputs.process(outputs)
                 if to_abort:
                     self._process.abort(to_abort)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from octavo.engine.info import EngineInfo
-from octavo.outputs import EngineCoreOutputs
+from octavo.outputs import EngineCoreOutputs, EngineStats
 from octavo.request import EngineCoreRequest
 
 
@@ -40,6 +40,7 @@ class Ready(msgspec.Struct, tag="ready"):
     """The model is loaded."""
 
     info: EngineInfo
+    stats: EngineStats
 
 
 class Failed(msgspec.Struct, tag="failed"):

@@ -105,7 +105,7 @@ class Completion:
         match = self._stops.find(self._text, floor, before)
         if match is None:
             return False
-        self.finish_reason, self.stop_reason = FinishReason.STOP, match.string
+        self.finish_reason, self.stop_reason = FinishReason.STOP.value, match.string
         kept = match.end if self._params.include_stop_str_in_output else match.start
         self._text = self._text[:kept]
         self._cut_tokens(max(self._tokens_of(kept), min(self._params.min_tokens, len(self._token_ids))))
@@ -117,7 +117,8 @@ class Completion:
         return 0 if self._stops is None or floor is None else self._stops.held(self._text, floor)
 
     def _finish(self, output: EngineCoreOutput) -> None:
-        self.finish_reason, self.stop_reason, self.error = output.finish_reason, output.stop_reason, output.error
+        self.finish_reason = None if output.finish_reason is None else str(output.finish_reason)
+        self.stop_reason, self.error = output.stop_reason, output.error
         if self._detokenizer is not None:
             self._text += self._detokenizer.flush()
         last = self._token_ids[-1] if self._token_ids else -1

@@ -14,21 +14,24 @@ import time
 
 import msgspec
 import zmq
-from octavo.engine.core import EngineCore
 
 from octavo import envs
 from octavo.config import EngineArgs
 from octavo.engine import messages
+from octavo.engine.core import EngineCore
 from octavo.errors import InvalidRequestError, OctavoError
 
 logger = logging.getLogger("octavo.engine")
+
+IDLE_MS = 500
+"""So long without work makes an engine idle."""
 
 
 class _Channel:
     """The process's two sockets. What cannot be decoded is logged and dropped."""
 
     def __init__(self, directory: str) -> None:
-        context = zmq.Context.instance()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._inbox = context.socket(zmq.PULL)
         self._inbox.set_hwm(0)
         self._inbox.bind(messages.address(directory, messages.TO_ENGINE_SOCKET))
@@ -39,12 +42,13 @@ class _Channel:
     def send(self, message: messages.FromEngine) -> None:
         self._outbox.send(messages.encode(message))
 
-    def receive(self, block: bool) -> list[messages.ToEngine]:
-        """All that is there; with ``block``, at least one message."""
+    def receive(self, wait_ms: int | None) -> list[messages.ToEngine]:
+        """All that is there, after waiting so long for a first message; None waits for ever, 0 not at all."""
         received: list[messages.ToEngine] = []
+        self._inbox.poll(wait_ms)
         while True:
             try:
-                data = self._inbox.recv(0 if block and not received else zmq.NOBLOCK)
+                data = self._inbox.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return received
             try:
@@ -78,7 +82,7 @@ def main() -> int:
 
 def _start(channel: _Channel) -> EngineCore | None:
     """The engine, announced as ready; or None, and the reason sent."""
-    start = next(m for m in channel.receive(block=True) if isinstance(m, messages.Start))
+    start = _await_start(channel)
     booted = time.time() - start.launched
     try:
         core = EngineCore(EngineArgs(**start.args), earlier_phases={"process": booted})
@@ -90,19 +94,34 @@ def _start(channel: _Channel) -> EngineCore | None:
         logger.exception("the engine could not start")
         channel.send(messages.Failed(f"the engine could not start: {type(error).__name__}: {error}"))
         return None
-    channel.send(messages.Ready(core.info))
+    channel.send(messages.Ready(core.info, core.stats()))
     return core
 
 
-def _serve(core: EngineCore, channel: _Channel) -> int:
+def _await_start(channel: _Channel) -> messages.Start:
     while True:
-        for message in channel.receive(block=not core.has_unfinished_requests):
+        for message in channel.receive(wait_ms=None):
+            if isinstance(message, messages.Start):
+                return message
+
+
+def _serve(core: EngineCore, channel: _Channel) -> int:
+    """Step while there is work; an engine that stays idle for a moment checks its books, and sleeps."""
+    patience: int | None = None
+    while True:
+        received = channel.receive(0 if core.has_unfinished_requests else patience)
+        for message in received:
             if isinstance(message, messages.Add):
                 core.add_request(message.request)
             elif isinstance(message, messages.Abort):
                 core.abort(message.request_ids)
             elif isinstance(message, messages.Stop):
                 return 0
+        if not received and not core.has_unfinished_requests:
+            _check_books(core)
+            patience = None
+            continue
+        patience = IDLE_MS
         try:
             outputs = core.step()
         except Exception as error:
@@ -110,8 +129,6 @@ def _serve(core: EngineCore, channel: _Channel) -> int:
             channel.send(messages.Failed(f"a step failed: {type(error).__name__}: {error}"))
             return 1
         channel.send(messages.Step(outputs))
-        if not core.has_unfinished_requests:
-            _check_books(core)
 
 
 def _check_books(core: EngineCore) -> None:
@@ -126,7 +143,8 @@ def _end_with_client() -> None:
     """Die when the client does: its end of our standard input closes, whatever killed it."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 4096):
+            continue
         os._exit(1)
 
     threading.Thread(target=wait, name="client-watcher", daemon=True).start()

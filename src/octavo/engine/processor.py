@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from octavo.engine.info import EngineInfo
 from octavo.errors import InvalidRequestError
 from octavo.request import EngineCoreRequest
 from octavo.sampling_params import SamplingParams
+from octavo.tokenizer.chat_template import ChatTemplate, Message
 from octavo.tokenizer.tokenizer import Tokenizer, bad_word_token_ids, load_tokenizer
 from octavo.weights import hub
 
@@ -147,4 +149,31 @@ class InputProcessor:
 
 def load_model_tokenizer(args: EngineArgs) -> Tokenizer:
     """The tokenizer that ``args`` name: their own, or the model's. Fetches a model that is not there yet."""
-    return load_tokenizer(Path(hub.resolve(args.tokenizer or args.model)))
+    if args.tokenizer is not None and Path(args.tokenizer).exists():
+        return load_tokenizer(args.tokenizer)
+    return load_tokenizer(hub.resolve(args.tokenizer or args.model))
+
+
+def render_chat(
+    tokenizer: Tokenizer,
+    messages: Sequence[Message],
+    *,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    template: str | None = None,
+    variables: Mapping[str, Any] | None = None,
+) -> Prompt:
+    """A conversation as a prompt, by the model's chat template or by ``template``; ``variables`` are the template's further ones.
+
+    Raises:
+        InvalidRequestError: the model has no template, or the template refuses the messages.
+    """
+    text = _chat_template(tokenizer, template).render(
+        messages, add_generation_prompt=add_generation_prompt, continue_final_message=continue_final_message, **(variables or {})
+    )
+    return {"prompt": text, "prompt_token_ids": tokenizer.encode_rendered(text)}
+
+
+@lru_cache(maxsize=8)
+def _chat_template(tokenizer: Tokenizer, template: str | None) -> ChatTemplate:
+    return ChatTemplate.of(tokenizer, template)

@@ -26,7 +26,7 @@ from octavo.engine import messages
 from octavo.engine.client import STALL_SECONDS, Health, Progress
 from octavo.engine.info import EngineInfo
 from octavo.errors import EngineDeadError
-from octavo.outputs import EngineCoreOutputs
+from octavo.outputs import EngineCoreOutputs, EngineStats
 from octavo.request import EngineCoreRequest
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,8 @@ class EngineProcess:
     def __init__(self, args: EngineArgs) -> None:
         self.args = args
         self._info: EngineInfo | None = None
+        self.stats = EngineStats()
+        """The engine after its last step."""
         self._dead = ""
         self._stopping = False
         self._progress = Progress()
@@ -93,7 +95,7 @@ class EngineProcess:
                 self.shutdown()
                 raise
             if isinstance(message, messages.Ready):
-                self._info = message.info
+                self._info, self.stats = message.info, message.stats
         return self._info
 
     def add(self, request: EngineCoreRequest) -> None:
@@ -117,6 +119,7 @@ class EngineProcess:
             message = self._decode(await self._receiver.recv())
             if isinstance(message, messages.Step):
                 self._progress.stepped(message.outputs)
+                self.stats = message.outputs.stats or self.stats
                 return message.outputs
 
     def health(self, stall_seconds: float = STALL_SECONDS) -> Health:
@@ -179,8 +182,9 @@ def _epitaph(code: int) -> str:
 
 
 def _failure(message: messages.Failed) -> errors.OctavoError:
-    if message.error == "InvalidRequestError":
+    """The error that the engine met, of its own class."""
+    kind = getattr(errors, message.error, EngineDeadError)
+    if kind is errors.InvalidRequestError:
         return errors.InvalidRequestError(message.message, field=message.field)
-    if message.error == "ModelFileError":
-        return errors.ModelFileError(message.message)
-    return EngineDeadError(message.message)
+    error: errors.OctavoError = kind(message.message)
+    return error

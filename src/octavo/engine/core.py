@@ -1,0 +1,157 @@
+"""EngineCore: schedule, execute, update; nothing else is in the loop."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from octavo.config import EngineArgs
+from octavo.engine.info import EngineInfo
+from octavo.engine.pool import PoolPlan, plan_pool
+from octavo.errors import InvalidRequestError
+from octavo.kv.kv_cache_manager import KVCacheManager
+from octavo.outputs import EngineCoreOutput, EngineCoreOutputs, EngineStats, FinishReason
+from octavo.request import EngineCoreRequest, Request
+from octavo.runner.interface import Runner, RunnerInfo
+from octavo.scheduler.config import SchedulerConfig
+from octavo.scheduler.output import RunnerOutput, SchedulerOutput
+from octavo.scheduler.scheduler import Scheduler
+
+
+class EngineCore:
+    """A loaded model, its KV pool and its scheduler. Used by one thread.
+
+    With ``lag`` 1 a step's output is taken in after the next step was scheduled and run, as a device that overlaps steps needs;
+    the results are the same.
+    """
+
+    def __init__(self, args: EngineArgs, *, earlier_phases: Mapping[str, float] | None = None, lag: int = 0) -> None:
+        """Load the model. ``earlier_phases``: seconds that starting took before this call.
+
+        Raises:
+            InvalidRequestError, ModelFileError: naming what is wrong.
+        """
+        self.args = args
+        self._lag = lag
+        self._in_flight: deque[tuple[SchedulerOutput, RunnerOutput]] = deque()
+        self._refused: list[EngineCoreOutput] = []
+        self._step_seconds = 0.0
+        phases = _Phases(earlier_phases or {})
+        with phases.measure("import"):
+            runner_class = load_runner_class(args.runner_cls)
+        with phases.measure("load"):
+            self.runner: Runner = runner_class(args)
+        runner_info = self.runner.info()
+        self._eos_token_ids = runner_info.eos_token_ids
+        phases.split("load", runner_info.load_phases)
+        with phases.measure("allocate KV"):
+            plan = plan_pool(args, runner_info)
+            num_blocks = [plan.num_blocks] * len(runner_info.groups)
+            self.runner.allocate_kv(num_blocks)
+            self.kv = KVCacheManager(runner_info.groups, num_blocks, args.block_size, args.kv_policies(), runner_info.numerics_id)
+            self.scheduler = Scheduler(SchedulerConfig.from_args(args, plan.max_model_len), self.kv)
+        self.info = _describe(args, runner_info, plan, phases)
+
+    @property
+    def has_unfinished_requests(self) -> bool:
+        """Whether another step has something to do, or to report."""
+        return self.scheduler.has_work() or bool(self._in_flight) or bool(self._refused)
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        """Queue a request. One that could never run is refused at once: the next step reports its error."""
+        try:
+            self.scheduler.add_request(Request(request, self._eos_token_ids))
+        except InvalidRequestError as error:
+            self._refused.append(EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR, error=str(error)))
+
+    def abort(self, request_ids: list[str]) -> None:
+        """Drop requests, in whatever state; their blocks are free at once. Unknown ids are ignored."""
+        self.scheduler.abort(request_ids)
+
+    def step(self) -> EngineCoreOutputs:
+        """Advance every scheduled request by its tokens."""
+        start = time.perf_counter()
+        scheduled = self.scheduler.schedule()
+        self._in_flight.append((scheduled, self.runner.execute(scheduled)))
+        lag = self._lag if scheduled.num_scheduled_tokens else 0
+        outputs, self._refused = self._refused, []
+        while len(self._in_flight) > lag:
+            outputs += self.scheduler.update_from_output(*self._in_flight.popleft())
+        self._step_seconds += time.perf_counter() - start
+        return EngineCoreOutputs(outputs, self.stats(), time.time())
+
+    def stats(self) -> EngineStats:
+        """The engine as it stands."""
+        stats = self.scheduler.stats()
+        stats.step_seconds = self._step_seconds
+        return stats
+
+    def kv_usage(self) -> dict[str, Any]:
+        """The KV pool's accounting now (octavo.kv.usage)."""
+        return self.kv.usage().as_dict()
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if the books of an idle engine do not balance."""
+        self.scheduler.check_integrity()
+
+    def close(self) -> None:
+        """Free the model's memory and threads. Idempotent."""
+        self.runner.close()
+
+
+def load_runner_class(path: str) -> type[Runner]:
+    """The class that ``module:name`` names. Raises InvalidRequestError if there is none."""
+    module, _, name = path.partition(":")
+    try:
+        found: type[Runner] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidRequestError(f"runner_cls = {path!r}: it must name a class as module:name ({error})", field="runner_cls") from error
+    return found
+
+
+class _Phases:
+    """Seconds per phase of starting, without gaps between the phases."""
+
+    def __init__(self, earlier: Mapping[str, float]) -> None:
+        self.seconds = dict(earlier)
+        self._start = time.perf_counter() - sum(earlier.values())
+
+    @contextlib.contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def split(self, name: str, parts: Mapping[str, float]) -> None:
+        """Replace a phase by its parts, and what they leave."""
+        rest = self.seconds.pop(name) - sum(parts.values())
+        self.seconds |= {**parts, f"{name}, other": max(rest, 0.0)}
+
+    @property
+    def total(self) -> float:
+        return time.perf_counter() - self._start
+
+
+def _describe(args: EngineArgs, runner: RunnerInfo, plan: PoolPlan, phases: _Phases) -> EngineInfo:
+    return EngineInfo(
+        model=args.model,
+        max_model_len=plan.max_model_len,
+        max_num_seqs=args.max_num_seqs,
+        max_logprobs=args.max_logprobs,
+        vocab_size=runner.vocab_size,
+        eos_token_ids=list(runner.eos_token_ids),
+        numerics_id=runner.numerics_id,
+        block_size=args.block_size,
+        num_blocks=[plan.num_blocks] * len(runner.groups),
+        pool_tokens=plan.tokens,
+        pool_bytes=plan.nbytes,
+        isa=runner.isa,
+        num_threads=runner.num_threads,
+        phases=phases.seconds,
+        start_seconds=phases.total,
+        details=runner.details,
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import SAMPLING, engine_flags, sampling_flags
+from octavo.cli.options import SAMPLING, engine_flags, read_template, sampling_flags
 from octavo.config import AsyncEngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
@@ -32,14 +32,12 @@ def command(
     args: AsyncEngineArgs,
     params: SamplingParams,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
-    chat_template: Annotated[
-        Path | None, typer.Option(help="A Jinja file to use in place of the model's own template.", exists=True, dir_okay=False)
-    ] = None,
+    chat_template: Annotated[Path | None, typer.Option(help="A Jinja file to use in place of the model's own template.")] = None,
 ) -> None:
     """Talk with a model at the terminal. /help lists what else you can type; with input from a pipe, each line is a message."""
     from octavo.cli.session import open_session
 
-    override = None if chat_template is None else chat_template.read_text(encoding="utf-8")
+    override = read_template(chat_template)
     with open_session(args) as session:
         Chat(session, params, system, override).run(_reader(args.model))
 

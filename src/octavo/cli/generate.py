@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from octavo.cli.options import engine_flags, sampling_flags, usage_error
+from octavo.cli.options import engine_flags, sampling_flags
 from octavo.config import AsyncEngineArgs
-from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
 
 
@@ -29,8 +28,5 @@ def command(
         for text in prompts:
             if echo:
                 print(text, end="")
-            try:
-                session.print_answer(text, params)
-            except InvalidRequestError as error:
-                raise usage_error(error) from None
+            session.print_answer(text, params)
             print()

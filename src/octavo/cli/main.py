@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Sequence
 
 import typer
 from typer.exceptions import TyperException
 
-from octavo.cli import chat, generate, inspect, pull, serve, version
-from octavo.errors import OctavoError
+from octavo import envs
+from octavo.cli import bench, chat, generate, inspect, pull, serve, version
+from octavo.cli.options import in_flags
+from octavo.errors import InvalidRequestError, OctavoError
 
 commands = typer.Typer(
     name="octavo",
@@ -19,23 +23,39 @@ commands = typer.Typer(
 )
 for module in (serve, generate, chat, pull, inspect, version):
     commands.command(name=module.__name__.rpartition(".")[2])(module.command)
+commands.add_typer(bench.commands, name="bench")
 
 
-def app(arguments: list[str] | None = None) -> int:
+def app(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 2 for a bad value, 1 for what failed; each is told in one line."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    logging.basicConfig(level=envs.log_level().upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        result = typer.main.get_command(commands).main(arguments, prog_name="octavo", standalone_mode=False)
+        status = typer.main.get_command(commands).main(arguments, prog_name="octavo", standalone_mode=False)
     except TyperException as error:
-        return _fail(error.format_message(), error.exit_code)
+        return _fail(_usage(error, arguments), error.exit_code)
+    except InvalidRequestError as error:
+        return _fail(in_flags(error), 1 if error.field == "model" else 2)
     except (OctavoError, OSError) as error:
         return _fail(str(error), 1)
     except typer.Abort:
         return 130
-    return result if isinstance(result, int) else 0
+    return status if isinstance(status, int) else 0
+
+
+def _usage(error: TyperException, arguments: Sequence[str]) -> str:
+    """The error, in the form of the others if it is about an option's value: flag, value, limit."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    for place, argument in enumerate(arguments):
+        name, joined, value = argument.partition("=")
+        if name in names and name.startswith("-") and (joined or place + 1 < len(arguments)):
+            return f"{name} = {value if joined else arguments[place + 1]}: {error.message[:1].lower()}{error.message[1:]}"
+    return error.format_message()
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"octavo: {message}", file=sys.stderr)
+    if message:
+        print(f"octavo: {message}", file=sys.stderr)
     return status
 
 

@@ -9,6 +9,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -31,7 +32,6 @@ SAMPLING: dict[str, tuple[Any, str]] = {
     "presence_penalty": (float, "Subtracted once from tokens that are in the answer already. -2 to 2."),
     "frequency_penalty": (float, "Subtracted for each time a token is in the answer already. -2 to 2."),
     "repetition_penalty": (float, "Makes tokens of prompt and answer less likely; 1 is neutral. Over 0, up to 100."),
-    "seed": (int | None, "Makes an answer repeatable."),
     "stop": (list[str] | None, "A string that ends the answer; may be repeated."),
     "min_tokens": (int, "Do not stop before this many tokens."),
     "ignore_eos": (bool, "Do not stop where the model would."),
@@ -44,19 +44,30 @@ def flag(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def usage_error(error: InvalidRequestError) -> typer.BadParameter:
+def in_flags(error: InvalidRequestError) -> str:
     """The error in the command line's own words: with the flag (or MODEL) where the setting's name stood."""
     message = str(error)
     if error.field and message.startswith(error.field):
         shown = "MODEL" if error.field == "model" else flag(error.field)
         message = shown + message.removeprefix(error.field)
-    return typer.BadParameter(message)
+    return message
+
+
+def read_template(path: Path | None) -> str | None:
+    """The text of a --chat-template file, if there is one. Raises InvalidRequestError."""
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidRequestError(f"chat_template = {path}: {reason}", field="chat_template") from None
 
 
 def engine_flags(command: Command) -> Command:
     """Turn the ``args: AsyncEngineArgs`` parameter of ``command`` into MODEL and one flag for each setting.
 
-    The other parameters stay as they are. A bad value becomes a usage error that names flag, value and limit.
+    The other parameters stay as they are. A bad value raises InvalidRequestError, which octavo.cli.main puts into flags.
     """
     return _derived(command, "args", [_engine_parameter(spec) for spec in dataclasses.fields(AsyncEngineArgs)], AsyncEngineArgs)
 
@@ -78,11 +89,7 @@ def _derived(command: Command, name: str, derived: Sequence[inspect.Parameter], 
     @functools.wraps(command)
     def run(**values: Any) -> None:
         settings = {parameter.name: values.pop(parameter.name) for parameter in derived}
-        try:
-            built = build(**settings)
-        except InvalidRequestError as error:
-            raise usage_error(error) from None
-        command(**{name: built}, **values)
+        command(**{name: build(**settings)}, **values)
 
     parameters = [*derived[:1], *own, *derived[1:]]  # MODEL comes before the command's own arguments
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -93,7 +100,7 @@ def _derived(command: Command, name: str, derived: Sequence[inspect.Parameter], 
 def _engine_parameter(spec: dataclasses.Field[Any]) -> inspect.Parameter:
     hint = typing.get_type_hints(AsyncEngineArgs)[spec.name]
     if spec.name == "model":
-        return _parameter(spec.name, spec.default, hint, typer.Argument(help=spec.metadata["doc"], metavar="[MODEL]"))
+        return _parameter(spec.name, spec.default, hint, typer.Argument(help=spec.metadata["doc"], metavar="MODEL"))
     choices = "|".join(spec.metadata["choices"] or ()) or None
     option = typer.Option(help=_help(spec.metadata), rich_help_panel="Engine", metavar=choices or _metavar(hint))
     return _parameter(spec.name, spec.default, hint, option)

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from octavo import envs
-from octavo.cli.options import engine_flags, usage_error
+from octavo.cli.options import engine_flags, read_template
 from octavo.config import AsyncEngineArgs
-from octavo.errors import InvalidRequestError
 
 PANEL = "Server"
 
@@ -30,9 +29,7 @@ def command(
         list[str] | None,
         _option(help="Ask every request for this key; may be repeated. Also OCTAVO_API_KEY, which other users cannot see."),
     ] = None,
-    chat_template: Annotated[
-        Path | None, _option(help="A Jinja file to use in place of the model's own template.", exists=True, dir_okay=False, readable=True)
-    ] = None,
+    chat_template: Annotated[Path | None, _option(help="A Jinja file to use in place of the model's own template.")] = None,
     shutdown_timeout: Annotated[
         float, _option(help="Seconds that running requests get to finish when the server is stopped.", min=0, max=3600)
     ] = 5.0,
@@ -47,10 +44,7 @@ def command(
         port=port,
         served_model_names=tuple(served_model_name or [args.model]),
         api_keys=(*(api_key or ()), *envs.api_keys()),
-        chat_template=None if chat_template is None else chat_template.read_text(encoding="utf-8"),
+        chat_template=read_template(chat_template),
         shutdown_timeout=shutdown_timeout,
     )
-    try:
-        serve(args, settings, access_log=access_log)
-    except InvalidRequestError as error:
-        raise usage_error(error) from None
+    serve(args, settings, access_log=access_log)

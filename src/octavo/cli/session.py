@@ -7,11 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from octavo.cli.options import usage_error
 from octavo.config import AsyncEngineArgs
 from octavo.engine.async_llm import AsyncLLMEngine
 from octavo.engine.processor import Prompt
-from octavo.errors import InvalidRequestError
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
 
@@ -43,11 +41,8 @@ class Session:
 
 @contextmanager
 def open_session(args: AsyncEngineArgs) -> Iterator[Session]:
-    """A session with the model of ``args``; a setting that the engine refuses becomes a usage error."""
-    try:
-        engine = AsyncLLMEngine.from_engine_args(args)
-    except InvalidRequestError as error:
-        raise usage_error(error) from None
+    """A session with the model of ``args``."""
+    engine = AsyncLLMEngine.from_engine_args(args)
     try:
         with asyncio.Runner() as runner:
             yield Session(engine, runner)

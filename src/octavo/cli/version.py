@@ -5,6 +5,6 @@ from __future__ import annotations
 
 def command() -> None:
     """Print Octavo's version."""
-    from octavo.version import __version__
+    from octavo import __version__
 
     print(__version__)

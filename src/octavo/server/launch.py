@@ -17,7 +17,7 @@ from octavo.config import EngineArgs
 from octavo.engine.async_llm import AsyncLLMEngine
 from octavo.engine.processor import load_model_tokenizer
 from octavo.engine.remote import EngineProcess
-from octavo.errors import InvalidRequestError
+from octavo.errors import InvalidRequestError, OctavoError
 from octavo.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def serve(args: EngineArgs, settings: ServerSettings, *, access_log: bool = Fals
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        InvalidRequestError: a setting that cannot be, a port in use among them.
+        InvalidRequestError: a setting that cannot be.
+        OctavoError: the port is in use, or needs rights that this user has not.
         ModelFileError, ModelFetchError: the model cannot be had.
         EngineDeadError: the engine ended while it started.
     """
@@ -68,7 +69,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind(address)
     except OSError as error:
         listener.close()
-        raise InvalidRequestError(f"port = {port}: {host} cannot be bound: {error.strerror}", field="port") from None
+        raise OctavoError(f"port {port} of {host} cannot be taken: {error.strerror}") from None
     return listener
 
 

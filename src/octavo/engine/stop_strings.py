@@ -36,7 +36,10 @@ class StopStrings:
         return min(matches, key=lambda m: (m.end, m.start), default=None)
 
     def held(self, text: str, floor: int) -> int:
-        """How many characters at the end of ``text``, not before ``floor``, are the beginning of a stop string."""
+        """How many characters at the end of ``text``, not before ``floor``, are the beginning of a stop string.
+
+        ``text`` holds no whole one from ``floor`` on.
+        """
         most = min(self._longest - 1, len(text) - floor)
         for count in range(most, 0, -1):
             tail = text[-count:]

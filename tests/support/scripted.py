@@ -60,6 +60,7 @@ class _Sequence:
     num_prompt_tokens: int
     state: SamplingState
     blocks: list[int]
+    num_prompt_logprobs_sent: int = 0
 
 
 class ScriptedRunner:
@@ -128,7 +129,8 @@ class ScriptedRunner:
 
     def _open(self, new: NewRequestData) -> _Sequence:
         state = SamplingState.from_request(new)
-        return _Sequence(list(new.token_ids), new.num_prompt_tokens, state, new.block_ids[0].tolist())
+        blocks = new.block_ids[0].tolist()
+        return _Sequence(list(new.token_ids), new.num_prompt_tokens, state, blocks, new.num_prompt_logprobs_sent)
 
     def _slot(self, sequence: _Sequence, position: int) -> int:
         return sequence.blocks[position // self.block_size] * self.block_size + position % self.block_size
@@ -144,7 +146,7 @@ class ScriptedRunner:
 
     def _score_prompt(self, request_id: str, sequence: _Sequence, start: int, end: int, output: RunnerOutput) -> None:
         num = sequence.state.params.prompt_logprobs
-        last = min(end, sequence.num_prompt_tokens - 1)
+        start, last = max(start, sequence.num_prompt_logprobs_sent), min(end, sequence.num_prompt_tokens - 1)
         if num is not None and start < last:
             output.prompt_logprobs[request_id] = [made_up_logprobs(t, num) for t in sequence.tokens[start + 1 : last + 1]]
 

@@ -40,7 +40,7 @@ class LatencyResult:
     percent_of_compute: float
     """Of the prefill: the time its operations need at the measured rates, over the time it took."""
     python_share: float
-    """Of the decode steps."""
+    """Of the decoding runs' steps."""
 
 
 def measure_latency(driver: Driver, plan: LatencyPlan, costs: ModelCosts, rates: MachineRates, vocab_size: int) -> LatencyResult:

@@ -33,7 +33,7 @@ def machine(
     from octavo.bench.machine import engine_cpus, measure
 
     cpus = engine_cpus(num_threads)
-    _report("machine", f"{len(cpus)} CPUs: {', '.join(map(str, cpus))}", dataclasses.asdict(measure(cpus, seconds)), output)
+    _report("machine", f"CPUs {', '.join(map(str, cpus))}", dataclasses.asdict(measure(cpus, seconds)), output)
 
 
 @commands.command()
@@ -102,7 +102,8 @@ def _measure(name: str, args: EngineArgs, needed: int, run: Callable[[Driver, En
     finally:
         engine.shutdown()
     facts = {"model": args.model, "isa": info.isa, "num_threads": info.num_threads, "numerics_id": info.numerics_id}
-    _report(name, f"{args.model} · {info.isa} · {info.num_threads} threads", {**result, **facts}, output)
+    threads = "1 thread" if info.num_threads == 1 else f"{info.num_threads} threads"
+    _report(name, f"{args.model} · {info.isa} · {threads}", {**result, **facts}, output)
 
 
 def _report(name: str, title: str, result: dict[str, Any], output: Path | None) -> None:

@@ -16,6 +16,7 @@ struct KernelTable {
   RopeKernels rope;
   AttentionKernels attention;
   SamplingKernels sampling;
+  MachineKernels machine;
 };
 
 namespace generic {

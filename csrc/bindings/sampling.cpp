@@ -1,7 +1,76 @@
+#include "sampling.hpp"
+
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+
 #include "bindings/bindings.hpp"
+#include "cpu.hpp"
 
 namespace octavo {
+namespace {
 
-void bind_sampling(nb::module_&) {}
+const KernelTable& kernels_or_best(const std::optional<std::string>& isa) {
+  return kernels_for(isa ? *isa : supported_isas().front());
+}
+
+Logits logits_of(const Array<float, 2>& array) {
+  if (array.shape(1) == 0 || array.shape(1) > INT32_MAX) throw std::invalid_argument("logits: the vocabulary must not be empty");
+  return {array.data(), array.shape(0), array.shape(1)};
+}
+
+template <typename T>
+const T* per_row(const char* name, const Array<T, 1>& array, const Logits& logits) {
+  if (array.shape(0) != logits.rows) {
+    throw std::invalid_argument(std::string(name) + ": " + std::to_string(array.shape(0)) + " values for " + std::to_string(logits.rows) +
+                                " rows of logits");
+  }
+  return array.data();
+}
+
+nb::ndarray<nb::numpy, int32_t> sample_rows(ThreadPool& pool, Array<float, 2> logits, Array<float, 1> temperature, Array<int32_t, 1> top_k,
+                                            Array<float, 1> top_p, Array<float, 1> min_p, Array<uint64_t, 1> seeds,
+                                            Array<int32_t, 1> indices, const std::optional<std::string>& isa) {
+  const KernelTable& kernels = kernels_or_best(isa);
+  const Logits rows = logits_of(logits);
+  const SamplingRules rules{per_row("temperature", temperature, rows),
+                            per_row("top_k", top_k, rows),
+                            per_row("top_p", top_p, rows),
+                            per_row("min_p", min_p, rows),
+                            per_row("seeds", seeds, rows),
+                            per_row("indices", indices, rows)};
+  auto ids = new_array<int32_t>({rows.rows});
+  nb::gil_scoped_release release;
+  sample(kernels, pool, rows, rules, ids.data());
+  return ids;
+}
+
+nb::tuple logprob_rows(ThreadPool& pool, Array<float, 2> logits, Array<int32_t, 1> chosen, size_t num,
+                       const std::optional<std::string>& isa) {
+  const KernelTable& kernels = kernels_or_best(isa);
+  const Logits rows = logits_of(logits);
+  const int32_t* ids = per_row("chosen", chosen, rows);
+  if (num > rows.vocab) throw std::invalid_argument("num = " + std::to_string(num) + ": the vocabulary has " + std::to_string(rows.vocab));
+  for (size_t r = 0; r < rows.rows; ++r) {
+    if (ids[r] < 0 || static_cast<size_t>(ids[r]) >= rows.vocab) {
+      throw std::invalid_argument("chosen[" + std::to_string(r) + "] = " + std::to_string(ids[r]) + ": it is not in the vocabulary");
+    }
+  }
+  auto top_ids = new_array<int32_t>({rows.rows, num}), ranks = new_array<int32_t>({rows.rows});
+  auto top = new_array<float>({rows.rows, num}), of_chosen = new_array<float>({rows.rows});
+  {
+    nb::gil_scoped_release release;
+    logprobs(kernels, pool, rows, ids, num, {top_ids.data(), top.data(), of_chosen.data(), ranks.data()});
+  }
+  return nb::make_tuple(top_ids, top, of_chosen, ranks);
+}
+
+}  // namespace
+
+void bind_sampling(nb::module_& m) {
+  m.def("sample", sample_rows, nb::arg("pool"), nb::arg("logits"), nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"),
+        nb::arg("min_p"), nb::arg("seeds"), nb::arg("indices"), nb::arg("isa") = nb::none());
+  m.def("logprobs", logprob_rows, nb::arg("pool"), nb::arg("logits"), nb::arg("chosen"), nb::arg("num"), nb::arg("isa") = nb::none());
+}
 
 }  // namespace octavo

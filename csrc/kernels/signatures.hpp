@@ -150,14 +150,36 @@ OCTAVO_INLINE size_t attention_state_floats(size_t rows, size_t head_dim) {
 
 // Only attention.cpp calls these.
 struct AttentionKernels {
-  // Adds splits [begin, end), in order, to the state. scratch: attention_scratch_floats.
+  // Adds splits [begin, end), in order, to the state. scratch has scratch_floats(args).
   void (*attend)(const AttentionArgs&, const AttentionItem&, size_t begin, size_t end, float* state, float* scratch);
   // Adds the states [1, count), in order, to the first, which ends up as the item's outputs; stores them in out.
   void (*finish)(const AttentionArgs&, const AttentionItem&, float* states, size_t count);
   size_t (*scratch_floats)(const AttentionArgs&);  // of attend
 };
 
-// Only sampling.cpp calls these.
-struct SamplingKernels {};
+// Passes over one row of n logits, in chunks of kChunk (the last may be shorter). Only sampling.cpp calls these.
+constexpr size_t kChunk = 64;
+
+struct SamplingKernels {
+  // The largest of each chunk. Returns false, with out unfinished, if a NaN or +infinity is among them.
+  bool (*largest)(const float* logits, size_t n, float* out);
+  // weights[i] = exp((logits[i] - largest) / temperature), or 0 if logits[i] < least. chunks: what the pass before gave.
+  void (*weights)(const float* logits, size_t n, const float* chunks, float largest, float temperature, float least, float* weights);
+  // The sum of each chunk in double precision.
+  void (*sums)(const float* weights, size_t n, double* out);
+  // How many are larger than bound.
+  size_t (*count_above)(const float* logits, size_t n, float bound);
+};
+
+// ---- measuring loops (kernels/machine.hpp), for machine.cpp: what the best code could reach ----
+
+struct MachineKernels {
+  // Reads bytes (a multiple of 256) from data as four streams; returns something that depends on all of them.
+  int32_t (*read)(const uint8_t* data, size_t bytes);
+  // Multiply-adds in registers; each returns how many multiplications and additions it did. seed is any number from run time.
+  double (*int8)(uint8_t seed);
+  double (*bf16)(uint8_t seed);
+  double (*fp32)(uint8_t seed);
+};
 
 }  // namespace octavo

@@ -14,6 +14,7 @@
 #include "kernels/rope.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/sampling.hpp"
+#include "kernels/machine.hpp"
 // clang-format on
 
 #define OCTAVO_STRING_(x) #x
@@ -28,6 +29,7 @@ constinit const KernelTable kTable{
     .rope = rope_kernels(),
     .attention = attention_kernels(),
     .sampling = sampling_kernels(),
+    .machine = machine_kernels(),
 };
 
 }  // namespace octavo::OCTAVO_ISA

@@ -104,11 +104,15 @@ def sample(
     min_p: F32Array,
     seeds: npt.NDArray[np.uint64],
     indices: Int32Array,
+    isa: str | None = None,
 ) -> Int32Array:
-    """One token id a row of ``logits`` [rows, vocab]; the rule is octavo.runner.sampler's reference. All arrays are [rows]."""
+    """One token id a row of ``logits`` [rows, vocab]; the rule is octavo.runner.sampling_reference's. All arrays are [rows].
+
+    -1 where the largest logit is not a finite number. ``isa`` None: the best one.
+    """
 
 def logprobs(
-    pool: ThreadPool, logits: F32Array, chosen: Int32Array, num: int
+    pool: ThreadPool, logits: F32Array, chosen: Int32Array, num: int, isa: str | None = None
 ) -> tuple[Int32Array, F32Array, F32Array, Int32Array]:
     """Log-softmax facts a row: the ``num`` likeliest ids (ties: lowest id first) and their log-probabilities [rows, num], then the chosen id's
     log-probability and rank [rows] (1 + the number of tokens with a higher logit)."""

@@ -87,7 +87,7 @@ class EngineProcess:
         deadline = time.monotonic() + timeout
         while self._info is None:
             if not self._from_engine.poll(int(max(0.0, deadline - time.monotonic()) * 1000)):
-                self.shutdown()
+                self.shutdown(grace_s=0)
                 raise EngineDeadError(f"the engine was not ready within {timeout:.0f} s")
             try:
                 message = self._decode(self._from_engine.recv())
@@ -127,8 +127,8 @@ class EngineProcess:
             self._dead = _epitaph(self._process.returncode)
         return self._progress.health(stall_seconds, self._dead)
 
-    def shutdown(self) -> None:
-        """Ask the process to end, insist after STOP_TIMEOUT_S, and clean up."""
+    def shutdown(self, grace_s: float = STOP_TIMEOUT_S) -> None:
+        """Ask the process to end, insist after ``grace_s`` seconds, and clean up. Idempotent."""
         if self._stopping:
             return
         self._stopping = True
@@ -136,7 +136,7 @@ class EngineProcess:
         with contextlib.suppress(zmq.ZMQError):
             self._to_engine.send(messages.encode(messages.Stop()), zmq.NOBLOCK)
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

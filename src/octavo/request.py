@@ -88,7 +88,8 @@ class Request:
         self.num_prompt_tokens_done = 0
         """Prompt tokens computed or found, the first time."""
         self.num_prompt_logprobs_sent = 0
-        self.waiting_since = core.arrival_time
+        self.waiting_since = 0.0
+        """Seconds since the epoch: when it was added, or preempted last."""
         self.scheduled_time: float | None = None
         self.first_token_time: float | None = None
 

@@ -125,10 +125,10 @@ class Eviction(Protocol):
 class Admission(Protocol):
     """Decides whether a waiting request may start. Holds no state."""
 
-    def admits(self, needed_now: int, needed_at_most: int, available: int, promised: int) -> bool:
-        """Whether it may start; all in blocks of one group.
+    def admits(self, needed_now: int, needed_at_most: int, available: int, promised: int, num_running: int) -> bool:
+        """Whether it may start; all but num_running in blocks of one group.
 
         needed_now: what it takes from ``available`` for its whole prefill. needed_at_most: the same to completion. available: what
         is free or evictable, less what running requests need for the rest of their prefills. promised: what running requests
-        may take after their prefills, if each runs to its limit.
+        may take after their prefills, if each runs to its limit. num_running: how many these are.
         """

@@ -119,10 +119,11 @@ class KVCacheManager:
         unfilled = self._ledger.unfilled_prefill - sum(record.unfilled_prefill for record in spared)
         promised = self._ledger.promised - sum(record.promised for record in spared)
         held = sum(record.num_blocks for record in spared)
+        num_running = len(self._records) - len(spared)
         for pool, blocks in zip(self.pools, hit.blocks, strict=True):
             idle = pool.count_idle(blocks)
             available = pool.num_available + held - unfilled
-            if not self._admission.admits(to_prefill + idle, to_complete + idle, available, promised):
+            if not self._admission.admits(to_prefill + idle, to_complete + idle, available, promised, num_running):
                 return False
         return True
 

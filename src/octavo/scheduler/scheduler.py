@@ -67,6 +67,7 @@ class Scheduler:
         self._check(request)
         self._num_added += 1
         request.arrival_index = self._num_added
+        request.waiting_since = self._clock()
         self.requests[request.request_id] = request
         self.waiting.add(request)
 

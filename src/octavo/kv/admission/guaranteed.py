@@ -6,5 +6,5 @@ from __future__ import annotations
 class GuaranteedAdmission:
     """A request starts when it and all that runs fit, even if each takes max_tokens."""
 
-    def admits(self, needed_now: int, needed_at_most: int, available: int, promised: int) -> bool:
+    def admits(self, needed_now: int, needed_at_most: int, available: int, promised: int, num_running: int) -> bool:
         return needed_at_most <= available - promised

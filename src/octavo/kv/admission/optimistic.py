@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class OptimisticAdmission:
-    """A request starts when its whole prefill fits."""
+    """A request starts when its whole prefill fits, and each running request can still take a block.
 
-    def admits(self, needed_now: int, needed_at_most: int, available: int, promised: int) -> bool:
-        return needed_now <= available
+    That block apiece is the headroom which keeps a newcomer from being preempted by the next steps' decodes.
+    """
+
+    def admits(self, needed_now: int, needed_at_most: int, available: int, promised: int, num_running: int) -> bool:
+        return needed_now + min(num_running, promised) <= available

@@ -1,12 +1,10 @@
-"""A runner without a model, which checks the scheduler's side of the contract in every step."""
+"""Scheduler and KV core with a runner without a model, which checks their side of the contract in every step."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
-
-import pytest
 
 from octavo.kv.kv_cache_manager import KVCacheManager
 from octavo.outputs import EngineCoreOutput
@@ -75,6 +73,7 @@ class SimulatedRunner:
             row = self.rows[request_id]
             if request_id in self.fail:
                 output.errors[request_id] = "it broke"
+                row.num_computed += count
                 continue
             self._compute(row, count)
             if row.num_computed == len(row.tokens):
@@ -149,22 +148,14 @@ class Simulation:
         self.pending: deque[tuple[SchedulerOutput, RunnerOutput]] = deque()
         self.scheduled: list[SchedulerOutput] = []
 
-    def add(self, request_id: str, prompt: list[int] | int, max_tokens: int = 8, *, priority: int = 0, output: list[int] | None = None,
-            cache_salt: str | None = None, adapter: str | None = None, arrival_time: float | None = None, **params: Any) -> Request:
-        """Queue a request; a number as prompt is that many tokens of a prompt of its own."""
+    def add(self, request_id: str, prompt: list[int] | int, max_tokens: int = 8, **fields: Any) -> Request:
+        """Queue a request; a number as prompt is that many tokens of a prompt of its own. ``fields``: EngineCoreRequest's or SamplingParams'."""
         if isinstance(prompt, int):
             start = sum(request_id.encode()) * 13
             prompt = [(start + 3 * i) % VOCAB for i in range(prompt)]
-        core = EngineCoreRequest(
-            request_id,
-            prompt,
-            SamplingParams(**({"max_tokens": max_tokens, "seed": 1, "ignore_eos": True} | params)),
-            output or [],
-            self.now if arrival_time is None else arrival_time,
-            priority,
-            cache_salt,
-            adapter,
-        )
+        core_fields = {name: fields.pop(name) for name in EngineCoreRequest.__struct_fields__ if name in fields}
+        params = SamplingParams(**({"max_tokens": max_tokens, "seed": 1, "ignore_eos": True} | fields))
+        core = EngineCoreRequest(request_id, prompt, params, **({"arrival_time": self.now} | core_fields))
         request = Request(core, (EOS,))
         self.scheduler.add_request(request)
         self.cores[request_id], self.requests[request_id], self.outputs[request_id] = core, request, []
@@ -218,7 +209,3 @@ class Simulation:
         usage = self.kv.usage().groups[0]
         assert usage.held == 0 and usage.cached + usage.free == usage.total
 
-
-@pytest.fixture(scope="session")
-def simulate() -> type[Simulation]:
-    return Simulation

@@ -1,0 +1,93 @@
+"""Random arrivals, lengths, aborts, priorities, stops and pools: every request gets the scripted model's tokens, and all blocks come back."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.simulation import Simulation
+
+simulations = st.builds(
+    Simulation,
+    num_blocks=st.integers(4, 24),
+    block_size=st.sampled_from([1, 4, 8]),
+    max_num_seqs=st.integers(1, 5),
+    max_num_batched_tokens=st.integers(1, 24),
+    max_model_len=st.integers(8, 60),
+    scheduling_policy=st.sampled_from(["fcfs", "priority"]),
+    prefix_index=st.sampled_from(["none", "hash"]),
+    admission=st.sampled_from(["optimistic", "guaranteed"]),
+    max_drafts=st.integers(1, 4),
+    lag=st.integers(0, 2),
+)
+
+arrivals = st.lists(
+    st.fixed_dictionaries(
+        {
+            "step": st.integers(0, 40),
+            "prompt": st.tuples(st.integers(0, 2), st.integers(1, 40)),  # which of three texts, and how much of it
+            "max_tokens": st.integers(1, 30),
+            "priority": st.integers(0, 2),
+            "ignore_eos": st.booleans(),
+            "min_tokens": st.integers(0, 8),
+            "stop_token_ids": st.lists(st.integers(0, 49), max_size=4),
+            "prompt_logprobs": st.sampled_from([None, None, 0]),
+            "abort_after": st.one_of(st.none(), st.integers(0, 60)),
+        }
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def text(kind: int, length: int) -> list[int]:
+    """Prompts of one kind are prefixes of each other: some hit the cache wholly, some in part."""
+    return [(kind + 1 + i * (kind + 2) * 5) % 50 for i in range(length)]
+
+
+@settings(max_examples=250, deadline=None)
+@given(simulations, arrivals)
+def test_random_schedules(sim: Simulation, requests: list[dict]) -> None:
+    waiting = sorted(enumerate(requests), key=lambda pair: pair[1]["step"])
+    aborted: set[str] = set()
+    aborts: list[tuple[int, str]] = []
+    step = 0
+    while waiting or sim.scheduler.has_work():
+        while waiting and waiting[0][1]["step"] <= step:
+            index, fields = waiting.pop(0)
+            name = f"r{index}"
+            if add(sim, name, fields) and fields["abort_after"] is not None:
+                aborts.append((step + fields["abort_after"], name))
+        for due, name in aborts:
+            if due == step and name in sim.scheduler.requests:
+                sim.scheduler.abort([name])
+                aborted.add(name)
+        sim.now += 1
+        progresses(sim)
+        step += 1
+        assert step < 60 + 40 * len(requests) * sim.max_num_seqs * (1 + sim.lag), "too many steps"
+    sim.drain()
+    sim.check_idle()
+    for name in sim.cores.keys() - aborted:
+        sim.check_output(name)
+    if sim.scheduling_policy == "fcfs":
+        assert all(request.num_preemptions < sim.max_num_seqs for request in sim.requests.values())
+        assert sim.admission == "optimistic" or not sim.scheduler.stats().preemptions
+
+
+def add(sim: Simulation, name: str, fields: dict) -> bool:
+    """Queue a request, with lengths cut to what the pool can hold."""
+    longest = min(sim.max_model_len, sim.num_blocks * sim.block_size + 1)
+    kind, length = fields["prompt"]
+    length = min(length, longest - 1)
+    max_tokens = min(fields["max_tokens"], longest - length)
+    params = {key: fields[key] for key in ("priority", "ignore_eos", "stop_token_ids", "prompt_logprobs")}
+    sim.add(name, text(kind, length), max_tokens, min_tokens=min(fields["min_tokens"], max_tokens), **params)
+    return True
+
+
+def progresses(sim: Simulation) -> None:
+    """A step that has nothing in flight to wait for schedules a token."""
+    idle = not sim.pending
+    had_work = bool(sim.scheduler.requests)
+    sim.step()
+    assert not (idle and had_work) or sim.scheduled[-1].num_scheduled_tokens

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
 from octavo.metrics.buckets import DURATION_SECONDS, LATENCY_SECONDS, TOKENS
 from octavo.outputs import FinishReason
 
 PREFIX = "octavo_"
+
+disable_created_metrics()  # a *_created series for each histogram and counter would tell when the process started, many times
 
 
 class RequestMetrics:

@@ -42,16 +42,22 @@ class ChatCompletions:
 
     async def _answer(self, body: ChatCompletionRequest, arrival: float, headers: Mapping[str, str]) -> Response:
         model = self._serving.model_name(body.model)
-        params = _params(body)
         answer_id = f"chatcmpl-{uuid.uuid4().hex}"
-        prompt = await rendered(self._serving, body)
-        prepared = await self._serving.engine.prepare(prompt, params, answer_id, priority=body.priority or 0, cache_salt=body.cache_salt)
+        prepared = await self._prepare(body, answer_id)
         kind = "chat.completion.chunk" if body.stream else "chat.completion"
         frame = {"id": answer_id, "object": kind, "created": int(time.time()), "model": model}
         run = _Run(self._serving, body, prepared, arrival)
         if body.stream:
             return EventStream(sse.events(run.chunks(frame)), headers)
         return JsonResponse(await run.collect(frame), headers=headers)
+
+    async def _prepare(self, body: ChatCompletionRequest, answer_id: str) -> PreparedRequest:
+        try:
+            params = _params(body)
+            prompt = await rendered(self._serving, body)
+            return await self._serving.engine.prepare(prompt, params, answer_id, priority=body.priority or 0, cache_salt=body.cache_salt)
+        except InvalidRequestError as error:
+            raise _as_written(error, body) from None
 
 
 _NOT_VARIABLES = frozenset(
@@ -92,10 +98,7 @@ def _params(body: ChatCompletionRequest) -> SamplingParams:
     if body.prompt_logprobs is not None and body.stream:
         raise InvalidRequestError(f"prompt_logprobs = {body.prompt_logprobs}: it cannot be streamed here", field="prompt_logprobs")
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-    try:
-        return sampling_params(body, max_tokens=limit, logprobs=(body.top_logprobs or 0) if body.logprobs else None)
-    except InvalidRequestError as error:
-        raise _as_written(error, body) from None
+    return sampling_params(body, max_tokens=limit, logprobs=(body.top_logprobs or 0) if body.logprobs else None)
 
 
 def _as_written(error: InvalidRequestError, body: ChatCompletionRequest) -> InvalidRequestError:

@@ -188,7 +188,7 @@ class Choice:
 
 def join_parts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Parts of one choice as one: text and lists joined, the rest as the last one says."""
-    whole: dict[str, Any] = {}
+    whole = {"index": parts[-1]["index"]}
     for part in parts:
         whole |= part
     whole["text"] = "".join(part.get("text", "") for part in parts)

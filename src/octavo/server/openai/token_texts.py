@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from octavo.outputs import CompletionOutput
 from octavo.sampling_params import SamplingParams
@@ -22,33 +23,24 @@ def prompt_texts(tokenizer: Tokenizer, token_ids: Sequence[int]) -> list[str]:
 class OutputTexts:
     """Cuts one choice's text by token as it streams.
 
-    A token that ends inside a character has no text; the one that completes the character has it all. At the end the shares
-    are trimmed to what a stop string left, and what only the end released goes to the last token.
+    A token that ends inside a character has no text; the one that completes the character has it all. Of a token that a stop
+    string cut, only what is left counts; text that was held back goes to the token that released it.
     """
 
     def __init__(self, tokenizer: Tokenizer, params: SamplingParams, prompt_token_ids: Sequence[int]) -> None:
         self._detokenizer = IncrementalDetokenizer(tokenizer, params.skip_special_tokens, params.spaces_between_special_tokens)
         self._detokenizer.prime(prompt_token_ids)
-        self._shared = 0
+        self._decoded = 0
+        """Characters of all tokens so far, of which ``_shown`` have been shown."""
         self._shown = 0
 
     def cut(self, delta: CompletionOutput) -> list[str]:
-        """The shares of the delta's tokens, in characters of the choice's whole text."""
-        texts = [self._detokenizer.append([token]) for token in delta.token_ids]
-        self._shared += sum(map(len, texts))
-        self._shown += len(delta.text)
-        if delta.finished() and texts:
-            missing = self._shown - self._shared
-            texts[-1] += delta.text[len(delta.text) - missing :] if missing > 0 else ""
-            _trim(texts, -missing)
-        return texts
-
-
-def _trim(texts: list[str], excess: int) -> None:
-    """Take ``excess`` characters off the end."""
-    for index in reversed(range(len(texts))):
-        if excess <= 0:
-            return
-        cut = min(excess, len(texts[index]))
-        texts[index] = texts[index][: len(texts[index]) - cut]
-        excess -= cut
+        """The shares of the delta's tokens in its text."""
+        text = delta.text
+        ends = []
+        for token in delta.token_ids:
+            self._decoded += len(self._detokenizer.append([token]))
+            ends.append(min(max(self._decoded - self._shown, 0), len(text)))
+        ends[-1:] = [len(text)] if ends else []
+        self._shown += len(text)
+        return [text[start:end] for start, end in pairwise([0, *ends])]

@@ -36,10 +36,10 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-_END_OF_GENERATION = frozenset(
-    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] "
-    "<|end_of_text|> <end_of_utterance> <eos> <｜end▁of▁sentence｜>".split()
-)
+_END_OF_GENERATION = frozenset({
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>",
+    "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<｜end▁of▁sentence｜>",
+})  # fmt: skip
 """Tokens after which llama.cpp ends a generation, whatever the file's eos id and their type."""
 _MARKUP = "</s>"
 """Ends one only where it is a control token: among Gemma's user-defined tokens it is HTML, and llama.cpp stops there wrongly."""
@@ -48,7 +48,7 @@ _FILL_IN_THE_MIDDLE = {
     "fim_rep_token_id": "<|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>",
     "fim_sep_token_id": "<|file_sep|>",
 }
-"""Keys of tokens that end a generation too (padding, and where another repository or file begins), and their texts where a key is missing."""
+"""Tokens that end a generation too (padding, and where another repository or file begins): key, and texts where the key is missing."""
 
 
 class TextEncoder(Protocol):

@@ -35,11 +35,7 @@ class ScoreMerger:
         self._cache: dict[str, list[int]] = {}
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text in which spaces are written "▁".
-
-        Raises:
-            UnicodeEncodeError: a character has to be written as bytes and has none (a lone surrogate).
-        """
+        """Ids of a text in which spaces are written "▁"."""
         output: list[int] = []
         cache = self._cache
         for segment in self._segments.findall(text):

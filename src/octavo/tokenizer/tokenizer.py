@@ -22,11 +22,7 @@ class Vocabulary(Protocol):
         """Ids are 0 to size - 1; some may be unassigned."""
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Ids of a text. The text of a special token becomes that token.
-
-        Raises:
-            UnicodeEncodeError: the text holds a lone surrogate.
-        """
+        """Ids of a text, which is valid Unicode. The text of a special token becomes that token."""
 
     def id_to_token(self, token_id: int) -> str | None:
         """The token as the vocabulary writes it (e.g. "Ġthe", "▁the"), or None if there is no such id."""
@@ -81,11 +77,12 @@ class Tokenizer:
             InvalidRequestError: the text holds half of a surrogate pair, which no encoding has.
         """
         try:
-            return self._vocabulary.encode(text, add_special_tokens)
+            text.encode()
         except UnicodeEncodeError as error:
             raise InvalidRequestError(
                 f"the text holds U+{ord(text[error.start]):04X} at character {error.start}: a lone surrogate is not valid Unicode"
             ) from error
+        return self._vocabulary.encode(text, add_special_tokens)
 
     def encode_rendered(self, text: str) -> list[int]:
         """Token ids of a rendered chat template, which writes its special tokens itself: exactly one BOS where the model wants one."""

@@ -143,6 +143,10 @@ def test_eos_of_config_json_where_generation_config_has_none(folders: dict[str, 
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer.json"),
         (lambda folder: (folder / "tokenizer_config.json").write_text("[1"), "tokenizer_config.json: not valid JSON"),
         (lambda folder: (folder / "generation_config.json").write_text("[]"), "generation_config.json: it holds no JSON object"),
+        (lambda folder: (folder / "generation_config.json").write_text('{"eos_token_id": ["x"]}'), "malformed: ValueError"),
+        (lambda folder: (folder / "tokenizer_config.json").write_text('{"added_tokens_decoder": {"9": {}}}'), "malformed: KeyError"),
+        (lambda folder: (folder / "tokenizer_config.json").write_text('{"chat_template": [{}]}'), "malformed: KeyError"),
+        (lambda folder: (folder / "chat_template.jinja").write_bytes(b"\xff"), "malformed: UnicodeDecodeError"),
     ],
 )
 def test_malformed_folders_are_named(change: Callable[[Path], object], message: str, folders: dict[str, Path], tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def _mark_turn_ends(types: list[int], ids: Mapping[str, int]) -> list[int]:
 
 def _pre_tokenizer(keys: _Keys) -> PreTokenizer:
     name = keys.metadata.get(_PREFIX + "pre", "default")
-    if name not in PRE_TOKENIZERS:
+    if not isinstance(name, str) or name not in PRE_TOKENIZERS:
         raise keys.error("pre", f"the pre-tokenizer {name!r} is not known (known are: {', '.join(sorted(PRE_TOKENIZERS))})")
     return PRE_TOKENIZERS[name]
 

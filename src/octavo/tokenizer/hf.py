@@ -77,20 +77,30 @@ def load_folder(folder: Path) -> Tokenizer:
         raise ModelFileError(f"{path}: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    config = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")
-    _add_special_tokens(tokenizer, config)
     decoder = _read_decoder(tokenizer, path)
+    try:
+        info = _read_info(folder, tokenizer, decoder.start_strip)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{folder}: the configuration beside tokenizer.json is malformed: {type(error).__name__}: {error}") from error
+    return Tokenizer(HuggingFaceVocabulary(tokenizer, decoder.to_bytes), info)
+
+
+def _read_info(folder: Path, tokenizer: tokenizers.Tokenizer, start_strip: int) -> TokenizerInfo:
+    """What the files beside tokenizer.json say; adds the special tokens that they name to ``tokenizer``."""
+    config: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        config |= {key: value for key, value in _read_json(folder / name).items() if value is not None}
+    _add_special_tokens(tokenizer, config)
     bos = _token_id(tokenizer, config.get("bos_token"))
     first = tokenizer.encode("", add_special_tokens=True).ids[:1]
-    info = TokenizerInfo(
+    return TokenizerInfo(
         bos_token_id=bos,
         eos_token_ids=tuple(dict.fromkeys(_end_ids(tokenizer, config, folder))),
         special_ids=frozenset(i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special),
         add_bos=bos is not None and first == [bos],
-        start_strip=decoder.start_strip,
+        start_strip=start_strip,
         chat_template=_chat_template(folder, config),
     )
-    return Tokenizer(HuggingFaceVocabulary(tokenizer, decoder.to_bytes), info)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -147,7 +157,7 @@ def _end_ids(tokenizer: tokenizers.Tokenizer, config: dict[str, Any], folder: Pa
     for name in ("generation_config.json", "config.json"):
         ids = _read_json(folder / name).get("eos_token_id")
         if ids is not None:
-            yield from ids if isinstance(ids, list) else [ids]
+            yield from map(int, ids if isinstance(ids, list) else [ids])
             return
 
 

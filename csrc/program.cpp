@@ -1,0 +1,186 @@
+#include "program.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "cpu.hpp"
+
+namespace octavo {
+namespace {
+
+BufferKind parse_kind(const std::string& kind) {
+  for (BufferKind k : {BufferKind::kF32, BufferKind::kQ8, BufferKind::kBF16})
+    if (kind == kind_name(k)) return k;
+  throw std::invalid_argument("kind: '" + kind + "' is not f32, q8 or bf16");
+}
+
+RowsOf parse_rows(const std::string& rows) {
+  if (rows == "tokens") return RowsOf::kTokens;
+  if (rows == "logits") return RowsOf::kLogits;
+  throw std::invalid_argument("rows: '" + rows + "' is not tokens or logits");
+}
+
+float widen_bf16(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, 4);
+  return value;
+}
+
+void grow(Buffer& buffer, size_t rows) {
+  if (rows <= buffer.capacity) return;
+  const size_t wanted = std::max(rows, std::min(2 * buffer.capacity, buffer.capacity + 256));
+  buffer.memory = Memory();
+  buffer.capacity = 0;
+  buffer.memory = Memory(wanted * row_stride(buffer.kind, buffer.columns));
+  buffer.capacity = wanted;
+}
+
+constexpr size_t kMaxColumns = size_t{1} << 31;
+
+}  // namespace
+
+size_t row_stride(BufferKind kind, size_t columns) {
+  const size_t groups = (columns + kQ8Group - 1) / kQ8Group;
+  switch (kind) {
+    case BufferKind::kF32: return columns * sizeof(float);
+    case BufferKind::kQ8: return groups * sizeof(Q8Group);
+    case BufferKind::kBF16: return groups * kQ8Group * sizeof(uint16_t);
+  }
+  return 0;
+}
+
+Rows StepContext::rows(int number) const {
+  const Buffer& buffer = program.buffers_[static_cast<size_t>(number)];
+  return {buffer.memory.data(), row_stride(buffer.kind, buffer.columns), buffer.columns, buffer.kind};
+}
+
+size_t StepContext::count(int number) const {
+  return program.buffers_[static_cast<size_t>(number)].rows_of == RowsOf::kTokens ? step.num_tokens : step.num_logits;
+}
+
+Program::Program(const std::string& isa, std::shared_ptr<ThreadPool> pool) : kernels_(kernels_for(isa)), pool_(std::move(pool)) {}
+
+int Program::add_buffer(const std::string& kind, size_t columns, const std::string& rows) {
+  if (columns == 0 || columns >= kMaxColumns) throw std::invalid_argument("columns: " + std::to_string(columns) + " is not in 1 … 2^31 - 1");
+  buffers_.push_back({parse_kind(kind), parse_rows(rows), columns, 0, Memory()});
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+const Buffer& Program::buffer(int number) const {
+  if (number < 0 || static_cast<size_t>(number) >= buffers_.size())
+    throw std::invalid_argument("buffer: " + std::to_string(number) + " is not one of the program's " + std::to_string(buffers_.size()));
+  return buffers_[static_cast<size_t>(number)];
+}
+
+void Program::add_op(OpRecord record) {
+  OpBody body = build_op(*this, record);
+  const auto known = std::find_if(timings_.begin(), timings_.end(), [&](const Timing& t) { return t.kind == record.kind; });
+  timing_of_op_.push_back(static_cast<size_t>(known - timings_.begin()));
+  if (known == timings_.end()) timings_.push_back({record.kind});
+  records_.push_back(std::move(record));
+  bodies_.push_back(std::move(body));
+}
+
+void Program::use_kv(KVUse use) {
+  use.op = records_.size();
+  kv_uses_.push_back(use);
+}
+
+size_t Program::add_rope(const std::vector<double>& inv_freq, double mscale) {
+  for (size_t i = 0; i < ropes_.size(); ++i)
+    if (ropes_[i].inv_freq == inv_freq && ropes_[i].mscale == mscale) return i;
+  ropes_.push_back({inv_freq, mscale, {}, {}});
+  return ropes_.size() - 1;
+}
+
+RopeTable Program::rope_table(size_t index) const {
+  const RopeFrequencies& rope = ropes_[index];
+  return {rope.cos.data(), rope.sin.data(), rope.inv_freq.size()};
+}
+
+// In float64, rounded once: cos and sin of position * inv_freq, times mscale.
+void Program::compute_rope_tables(const Step& step) {
+  for (RopeFrequencies& rope : ropes_) {
+    const size_t pairs = rope.inv_freq.size();
+    rope.cos.resize(std::max(rope.cos.size(), step.num_tokens * pairs));
+    rope.sin.resize(rope.cos.size());
+    pool_->parallel_ranges(step.num_tokens, 16, [&](size_t begin, size_t end) {
+      for (size_t t = begin; t < end; ++t)
+        for (size_t j = 0; j < pairs; ++j) {
+          const double angle = step.positions[t] * rope.inv_freq[j];
+          rope.cos[t * pairs + j] = static_cast<float>(std::cos(angle) * rope.mscale);
+          rope.sin[t * pairs + j] = static_cast<float>(std::sin(angle) * rope.mscale);
+        }
+    });
+  }
+}
+
+void Program::reserve_rows(size_t tokens, size_t logits) {
+  for (Buffer& buffer : buffers_) grow(buffer, buffer.rows_of == RowsOf::kTokens ? tokens : logits);
+  tokens_ = tokens;
+  logits_ = logits;
+}
+
+void Program::run(const std::vector<const KVStorage*>& kv, const StepArrays& arrays) {
+  StepContext context = check_step(kv, arrays);
+  reserve_rows(context.step.num_tokens, context.step.num_logits);
+  compute_rope_tables(context.step);
+  run_ops(context);
+}
+
+void Program::run_ops(StepContext& context) {
+  if (!timing_) {
+    for (OpBody& body : bodies_) body(context);
+    return;
+  }
+  for (size_t i = 0; i < bodies_.size(); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    bodies_[i](context);
+    Timing& timing = timings_[timing_of_op_[i]];
+    timing.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    ++timing.calls;
+  }
+}
+
+void Program::set_timing(bool enabled) {
+  timing_ = enabled;
+  for (Timing& timing : timings_) timing = {timing.kind};
+}
+
+int Program::result_buffer() const {
+  if (records_.empty() || records_.back().outputs.empty()) throw std::invalid_argument("the program's last op has no output");
+  const int number = records_.back().outputs[0];
+  if (buffer(number).kind != BufferKind::kF32) throw std::invalid_argument("the program's last output is not f32");
+  return number;
+}
+
+size_t Program::num_rows(int number) const { return buffer(number).rows_of == RowsOf::kTokens ? tokens_ : logits_; }
+
+void Program::read(int number, float* out) const {
+  const Buffer& b = buffer(number);
+  const size_t stride = row_stride(b.kind, b.columns);
+  const Rows rows{b.memory.data(), stride, b.columns, b.kind};
+  for (size_t r = 0; r < num_rows(number); ++r)
+    for (size_t i = 0; i < b.columns; ++i) {
+      float value = 0;
+      if (b.kind == BufferKind::kF32) value = f32_row(rows, r)[i];
+      else if (b.kind == BufferKind::kBF16) value = widen_bf16(bf16_row(rows, r)[i]);
+      else value = q8_row(rows, r)[i / kQ8Group].scale * q8_row(rows, r)[i / kQ8Group].codes[i % kQ8Group];
+      out[r * b.columns + i] = value;
+    }
+}
+
+void Program::write(int number, const float* values, size_t rows) {
+  Buffer& b = buffers_[static_cast<size_t>(&buffer(number) - buffers_.data())];
+  if (b.kind != BufferKind::kF32) throw std::invalid_argument("buffer: only f32 buffers can be written");
+  grow(b, rows);
+  (b.rows_of == RowsOf::kTokens ? tokens_ : logits_) = rows;
+  std::memcpy(b.memory.data(), values, rows * b.columns * sizeof(float));
+}
+
+}  // namespace octavo

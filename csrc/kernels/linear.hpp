@@ -1,9 +1,188 @@
+// Matrix products over packed weights.
+//
+// The sum of an output runs over inputs in rising order, whatever the number of rows: quantized formats add, group by group of 32 (or 16),
+//     float(integer dot product) * (weight scale * activation scale)  [+ offset * (activation scale * sum of codes)]
+// in fp32 with fused multiply-adds; floating formats add product by product (BF16: pair by pair).
+// A tile's weights are unpacked to registers once for up to kRowsPerPass rows.
 #pragma once
 
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-constexpr LinearKernels linear_kernels() { return {}; }
+constexpr size_t kPrefetchAhead = 2048;  // bytes
+
+// ---- one tile times R rows: sums[r][n] ----
+
+template <int Zero>
+OCTAVO_FN I32 start_at_zero_point(const Q8Group& x) {  // -Zero * sum(x), exactly
+  if constexpr (Zero == 0 || (Zero == 128 && !kBiasedDot)) return i32_zero();
+  else if constexpr (Zero == 128) return i32_set1(x.biased);
+  else if constexpr (Zero == 32) return i32_sra<2>(i32_set1(x.biased));
+  else if constexpr (Zero == 16) return i32_sra<3>(i32_set1(x.biased));
+  else if constexpr (Zero == 8) return i32_sra<4>(i32_set1(x.biased));
+}
+
+// -Zero * sum of half h of x, as a dot product of the two 16-bit sums with (-Zero, 0) or (0, -Zero).
+template <int Zero>
+OCTAVO_FN I32 start_half_at_zero_point(const Q8Group& x, size_t h) {
+  if constexpr (Zero == 0) return i32_zero();
+  int32_t sums;
+  __builtin_memcpy(&sums, x.half_sum, 4);
+  return dot_i16(i32_zero(), i32_set1(h == 0 ? (-Zero & 0xFFFF) : -Zero * 65536), i32_set1(sums));
+}
+
+template <WeightType T>
+OCTAVO_FN F32 add_group(F32 sum, const Bytes (&u)[8], const Scales<T>& s, const Q8Group& x) {
+  using F = Format<T>;
+  constexpr size_t kVectors = 8 / F::kSubs;
+#pragma GCC unroll 2
+  for (size_t sub = 0; sub < F::kSubs; ++sub) {
+    I32 acc = F::kSubs == 1 ? start_at_zero_point<F::kSubs == 1 ? F::kZero : 0>(x) : start_half_at_zero_point<F::kZero>(x, sub);
+#pragma GCC unroll 8
+    for (size_t j = sub * kVectors; j < (sub + 1) * kVectors; ++j) {
+      const Bytes codes = bytes_broadcast4(x.codes + 4 * j);
+      acc = F::kZero == 128 ? dot_biased(acc, u[j], codes) : dot_u7(acc, u[j], codes);
+    }
+    sum = f32_fma(f32_from_i32(acc), f32_mul(s.scale[sub], f32_set1(x.scale)), sum);
+    if constexpr (F::kAffine) {
+      const float scaled_sum = F::kSubs == 1 ? x.scaled_sum : x.scale * static_cast<float>(x.half_sum[sub]);
+      sum = f32_fma(s.offset[sub], f32_set1(scaled_sum), sum);
+    }
+  }
+  return sum;
+}
+
+template <WeightType T, int R>
+void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t columns, float (*sums)[kTile]) {
+  F32 sum[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) sum[r] = f32_zero();
+  for_cells<T>(tile, columns / 32, [&](const uint8_t* head, const uint8_t* cell, size_t g) __attribute__((always_inline)) {
+    for (size_t b = 0; b < kCellBytes<T>; b += 64) prefetch(cell + kPrefetchAhead + b);
+    Bytes u[8];
+    load_codes<T>(cell, u);
+    const Scales<T> s = load_scales<T>(head, cell);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) sum[r] = add_group<T>(sum[r], u, s, reinterpret_cast<const Q8Group*>(x + r * stride)[g]);
+  });
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) f32_store(sums[r], sum[r]);
+}
+
+template <WeightType T, int R>
+void float_tile(const uint8_t* tile, const char* x, size_t stride, size_t columns, float (*sums)[kTile]) {
+  F32 sum[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) sum[r] = f32_zero();
+  for (size_t k = 0; k < columns; ++k) {
+    const F32 w = T == WeightType::kF32 ? f32_load(reinterpret_cast<const float*>(tile) + k * kTile)
+                                        : f16_load(reinterpret_cast<const uint16_t*>(tile) + k * kTile);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) sum[r] = f32_fma(w, f32_set1(reinterpret_cast<const float*>(x + r * stride)[k]), sum[r]);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) f32_store(sums[r], sum[r]);
+}
+
+template <int R>
+void bf16_tile(const uint8_t* tile, const char* x, size_t stride, size_t columns, float (*sums)[kTile]) {
+  F32 sum[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) sum[r] = f32_zero();
+  for (size_t k = 0; k < columns; k += 2) {  // rows of x are padded with zeros, as are tiles
+    const Pairs w = pairs_load(reinterpret_cast<const uint16_t*>(tile) + k * kTile);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) sum[r] = dot_bf16(sum[r], w, pairs_broadcast(reinterpret_cast<const uint16_t*>(x + r * stride) + k));
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) f32_store(sums[r], sum[r]);
+}
+
+template <WeightType T, int R>
+OCTAVO_FN void tile_times_rows(const uint8_t* tile, const char* x, size_t stride, size_t columns, float (*sums)[kTile]) {
+  if constexpr (T == WeightType::kF32 || T == WeightType::kF16) float_tile<T, R>(tile, x, stride, columns, sums);
+  else if constexpr (T == WeightType::kBF16) bf16_tile<R>(tile, x, stride, columns, sums);
+  else quantized_tile<T, R>(tile, x, stride, columns, sums);
+}
+
+// The same for 1 … kRowsPerPass rows: counts without a kernel of their own are two.
+template <WeightType T>
+void tile_pass(const uint8_t* tile, const char* x, size_t stride, size_t columns, size_t rows, float (*sums)[kTile]) {
+  switch (rows) {
+    case 1: return tile_times_rows<T, 1>(tile, x, stride, columns, sums);
+    case 2: return tile_times_rows<T, 2>(tile, x, stride, columns, sums);
+    case 3: return tile_times_rows<T, 3>(tile, x, stride, columns, sums);
+    case 4: return tile_times_rows<T, 4>(tile, x, stride, columns, sums);
+    default: break;
+  }
+  if constexpr (kRowsPerPass >= 12) {
+    if (rows == 12) return tile_times_rows<T, 12>(tile, x, stride, columns, sums);
+    if (rows == 8) return tile_times_rows<T, 8>(tile, x, stride, columns, sums);
+    if (rows == 6) return tile_times_rows<T, 6>(tile, x, stride, columns, sums);
+    const size_t first = rows > 8 ? 8 : 4;
+    tile_pass<T>(tile, x, stride, columns, first, sums);
+    tile_pass<T>(tile, x + first * stride, stride, columns, rows - first, sums + first);
+  }
+}
+
+using TilePass = void (*)(const uint8_t* tile, const char* x, size_t stride, size_t columns, size_t rows, float (*sums)[kTile]);
+
+constexpr TilePass kTilePass[kWeightTypes] = {
+    tile_pass<WeightType::kF32>,  tile_pass<WeightType::kF16>,  tile_pass<WeightType::kBF16>, tile_pass<WeightType::kQ4_0>,
+    tile_pass<WeightType::kQ4_1>, tile_pass<WeightType::kQ5_0>, tile_pass<WeightType::kQ5_1>, tile_pass<WeightType::kQ8_0>,
+    tile_pass<WeightType::kQ2_K>, tile_pass<WeightType::kQ3_K>, tile_pass<WeightType::kQ4_K>, tile_pass<WeightType::kQ5_K>,
+    tile_pass<WeightType::kQ6_K>, tile_pass<WeightType::kIQ4_NL>};
+
+OCTAVO_FN const char* row_address(const Rows& rows, size_t r) { return static_cast<const char*>(rows.data) + r * rows.stride; }
+OCTAVO_FN size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+// ---- ops ----
+
+void linear(const LinearArgs& args, size_t row_begin, size_t row_end, size_t tile_begin, size_t tile_end) {
+  const WeightView& w = args.weight;
+  const TilePass pass = kTilePass[static_cast<size_t>(w.type)];
+  alignas(64) float sums[kRowsPerPass][kTile];
+  for (size_t r = row_begin; r < row_end; r += kRowsPerPass) {
+    const size_t rows = smaller(kRowsPerPass, row_end - r);
+    for (size_t tile = tile_begin; tile < tile_end; ++tile) {
+      pass(w.data + tile * w.tile_bytes, row_address(args.x, r), args.x.stride, w.columns, rows, sums);
+      const size_t first = tile * kTile, n = smaller(kTile, w.rows - first);
+      const F32 bias = args.bias != nullptr ? f32_load_partial(args.bias + first, n) : f32_zero();
+      for (size_t i = 0; i < rows; ++i) {
+        F32 y = f32_load(sums[i]);
+        if (args.bias != nullptr) y = f32_add(y, bias);
+        if (args.residual.data != nullptr) y = f32_add(y, f32_load_partial(f32_row(args.residual, r + i) + first, n));
+        f32_store_partial(f32_row(args.out, r + i) + first, y, n);
+      }
+    }
+  }
+}
+
+void gated_linear(const GatedLinearArgs& args, size_t row_begin, size_t row_end, size_t begin, size_t end) {
+  const size_t tiles = (args.gate.rows + kTile - 1) / kTile;
+  const TilePass gate_pass = kTilePass[static_cast<size_t>(args.gate.type)], up_pass = kTilePass[static_cast<size_t>(args.up.type)];
+  alignas(64) float gate[2][kRowsPerPass][kTile] = {}, up[2][kRowsPerPass][kTile] = {};
+  for (size_t r = row_begin; r < row_end; r += kRowsPerPass) {
+    const size_t rows = smaller(kRowsPerPass, row_end - r);
+    const char* x = row_address(args.x, r);
+    for (size_t group = begin; group < end; ++group) {
+      const size_t present = smaller(2, tiles - 2 * group);
+      for (size_t t = 0; t < present; ++t) {
+        gate_pass(args.gate.data + (2 * group + t) * args.gate.tile_bytes, x, args.x.stride, args.gate.columns, rows, gate[t]);
+        up_pass(args.up.data + (2 * group + t) * args.up.tile_bytes, x, args.x.stride, args.up.columns, rows, up[t]);
+      }
+      for (size_t i = 0; i < rows; ++i) {
+        F32 y[2] = {f32_zero(), f32_zero()};
+        for (size_t t = 0; t < present; ++t) y[t] = f32_mul(f32_activate(args.activation, f32_load(gate[t][i])), f32_load(up[t][i]));
+        store_group(args.out, r + i, 32 * group, y[0], y[1]);
+      }
+    }
+  }
+}
+
+constexpr LinearKernels linear_kernels() {
+  return {.tile_bytes = tile_bytes, .pack = pack, .unpack = unpack, .linear = linear, .gated_linear = gated_linear, .embed = embed, .rows_per_pass = kRowsPerPass};
+}
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA

@@ -50,11 +50,13 @@ struct EmbedArgs {
 };
 
 struct LinearKernels {
+  size_t (*tile_bytes)(WeightType, size_t columns);
   void (*pack)(const PackArgs&, size_t tile_begin, size_t tile_end);
-  void (*unpack)(const WeightView&, float* out, size_t tile_begin, size_t tile_end);  // out [rows, columns]
+  void (*unpack)(const WeightView&, float* out, size_t row_begin, size_t row_end);  // out [rows, columns]
   void (*linear)(const LinearArgs&, size_t row_begin, size_t row_end, size_t tile_begin, size_t tile_end);
   void (*gated_linear)(const GatedLinearArgs&, size_t row_begin, size_t row_end, size_t begin, size_t end);
   void (*embed)(const EmbedArgs&, size_t begin, size_t end);  // rows
+  size_t rows_per_pass;                                       // rows for which a tile is unpacked once: row splits are multiples of it
 };
 
 }  // namespace octavo

@@ -1,0 +1,155 @@
+// Packed weights read back: vectors of codes and scales for the matrix kernels, whole values for embeddings. Layout: packing.hpp.
+#pragma once
+
+namespace octavo::OCTAVO_ISA {
+namespace {
+
+// The codes of a cell as 8 vectors.
+template <WeightType T>
+OCTAVO_FN void load_codes(const uint8_t* cell, Bytes (&u)[8]) {
+  constexpr int kBits = Format<T>::kBits;
+  if constexpr (kBits == 8) {
+    for (int j = 0; j < 8; ++j) u[j] = bytes_load(cell + 64 * j);
+    return;
+  }
+  const Bytes low = bytes_set1(15);
+  for (int i = 0; i < 4; ++i) {
+    const Bytes both = bytes_load(cell + 64 * i);
+    u[2 * i] = bytes_and(both, low);
+    u[2 * i + 1] = bytes_and(bytes_shift<-4>(both), low);
+  }
+  if constexpr (Format<T>::kTable) {
+    const Bytes table = bytes_table16(kIQ4Table);
+    for (int j = 0; j < 8; ++j) u[j] = bytes_lookup(table, u[j]);
+  }
+  if constexpr (kBits == 5) {
+    const Bytes plane = bytes_load(cell + 256), bit = bytes_set1(16);
+    u[0] = bytes_or_and(u[0], bytes_shift<4>(plane), bit);
+    u[1] = bytes_or_and(u[1], bytes_shift<3>(plane), bit);
+    u[2] = bytes_or_and(u[2], bytes_shift<2>(plane), bit);
+    u[3] = bytes_or_and(u[3], bytes_shift<1>(plane), bit);
+    u[4] = bytes_or_and(u[4], plane, bit);
+    u[5] = bytes_or_and(u[5], bytes_shift<-1>(plane), bit);
+    u[6] = bytes_or_and(u[6], bytes_shift<-2>(plane), bit);
+    u[7] = bytes_or_and(u[7], bytes_shift<-3>(plane), bit);
+  }
+  if constexpr (kBits == 6) {
+    const Bytes bits = bytes_set1(48);
+    for (int p = 0; p < 2; ++p) {
+      const Bytes plane = bytes_load(cell + 256 + 64 * p);
+      u[4 * p] = bytes_or_and(u[4 * p], bytes_shift<4>(plane), bits);
+      u[4 * p + 1] = bytes_or_and(u[4 * p + 1], bytes_shift<2>(plane), bits);
+      u[4 * p + 2] = bytes_or_and(u[4 * p + 2], plane, bits);
+      u[4 * p + 3] = bytes_or_and(u[4 * p + 3], bytes_shift<-2>(plane), bits);
+    }
+  }
+}
+
+// The scales of a cell (and its head), a lane an output, for each of the cell's kSubs parts; offsets of affine formats only.
+template <WeightType T>
+struct Scales {
+  F32 scale[Format<T>::kSubs], offset[Format<T>::kSubs];
+};
+
+template <WeightType T>
+OCTAVO_FN Scales<T> load_scales(const uint8_t* head, const uint8_t* cell) {
+  using F = Format<T>;
+  Scales<T> s;
+  const uint8_t* p = cell + kCodeBytes<T>;
+  if constexpr (!F::kSuper) {
+    s.scale[0] = f16_load(reinterpret_cast<const uint16_t*>(p));
+    if constexpr (F::kAffine) s.offset[0] = f16_load(reinterpret_cast<const uint16_t*>(p + 2 * kTile));
+  } else {
+    const F32 d = f16_load(reinterpret_cast<const uint16_t*>(head));
+    for (size_t i = 0; i < F::kSubs; ++i, p += kTile)
+      s.scale[i] = f32_mul(d, f32_from_i32(F::kSignedScales ? i32_from_i8(reinterpret_cast<const int8_t*>(p)) : i32_from_u8(p)));
+    if constexpr (F::kAffine) {
+      const F32 m = f16_load(reinterpret_cast<const uint16_t*>(head + 2 * kTile));
+      for (size_t i = 0; i < F::kSubs; ++i, p += kTile) s.offset[i] = f32_mul(m, f32_from_i32(i32_from_u8(p)));
+    }
+  }
+  return s;
+}
+
+// Calls fn(head, cell, g) for each cell of a tile, in order.
+template <WeightType T, typename Fn>
+OCTAVO_FN void for_cells(const uint8_t* tile, size_t groups, Fn fn) {
+  if constexpr (!Format<T>::kSuper) {
+    for (size_t g = 0; g < groups; ++g) fn(tile, tile + g * kCellBytes<T>, g);
+  } else {
+    const uint8_t* head = tile;
+    for (size_t g = 0; g < groups; head += kHeadBytes<T> + 8 * kCellBytes<T>)
+      for (size_t i = 0; i < 8; ++i, ++g) fn(head, head + kHeadBytes<T> + i * kCellBytes<T>, g);
+  }
+}
+
+// Output `lane` of a tile, dequantized: scale * (code - zero), or scale * code + offset, in fp32.
+template <WeightType T>
+void unpack_lane(const uint8_t* tile, size_t columns, size_t lane, float* out) {
+  using F = Format<T>;
+  for_cells<T>(tile, columns / 32, [&](const uint8_t* head, const uint8_t* cell, size_t g) {
+    Bytes u[8];
+    load_codes<T>(cell, u);
+    alignas(64) uint8_t codes[8][64];
+    for (int j = 0; j < 8; ++j) bytes_store(codes[j], u[j]);
+    const Scales<T> s = load_scales<T>(head, cell);
+    for (size_t sub = 0; sub < F::kSubs; ++sub) {
+      float scales[kTile], offsets[kTile];
+      f32_store(scales, s.scale[sub]);
+      if constexpr (F::kAffine) f32_store(offsets, s.offset[sub]);
+      constexpr size_t kPart = 32 / F::kSubs;
+      for (size_t k = sub * kPart; k < (sub + 1) * kPart; ++k) {
+        const float code = static_cast<float>(static_cast<int>(codes[k / 4][4 * lane + k % 4]) - F::kZero);
+        float value = scales[lane] * code;
+        if constexpr (F::kAffine) value = value + offsets[lane];
+        out[32 * g + k] = value;
+      }
+    }
+  });
+}
+
+OCTAVO_FN float lane_of(F32 a, size_t lane) {
+  float values[kLanes];
+  f32_store(values, a);
+  return values[lane];
+}
+
+// Output `lane` of a tile as fp32 [columns], whatever the format.
+void unpack_row(const WeightView& w, size_t row, float* out) {
+  const uint8_t* tile = w.data + row / kTile * w.tile_bytes;
+  const size_t lane = row % kTile;
+  const auto* half = reinterpret_cast<const uint16_t*>(tile);
+  switch (w.type) {
+    case WeightType::kF32:
+      for (size_t k = 0; k < w.columns; ++k) out[k] = reinterpret_cast<const float*>(tile)[k * kTile + lane];
+      return;
+    case WeightType::kF16:
+      for (size_t k = 0; k < w.columns; ++k) out[k] = lane_of(f16_load(half + k * kTile), lane);
+      return;
+    case WeightType::kBF16:
+      for (size_t k = 0; k < w.columns; ++k) {
+        const uint32_t bits = static_cast<uint32_t>(half[(k / 2 * kTile + lane) * 2 + k % 2]) << 16;
+        __builtin_memcpy(out + k, &bits, 4);
+      }
+      return;
+    default: return with_quantized(w.type, [&]<WeightType T>() { unpack_lane<T>(tile, w.columns, lane, out); });
+  }
+}
+
+void unpack(const WeightView& w, float* out, size_t row_begin, size_t row_end) {
+  for (size_t row = row_begin; row < row_end; ++row) unpack_row(w, row, out + row * w.columns);
+}
+
+void embed(const EmbedArgs& args, size_t begin, size_t end) {
+  const F32 scale = f32_set1(args.scale);
+  for (size_t r = begin; r < end; ++r) {
+    float* out = f32_row(args.out, r);
+    unpack_row(args.weight, static_cast<size_t>(args.token_ids[r]), out);
+    if (args.scale == 1.0f) continue;
+    const size_t columns = args.out.columns;
+    for (size_t i = 0; i < columns; i += kLanes) store_columns(out, i, columns, load_columns(out, i, columns) * scale);
+  }
+}
+
+}  // namespace
+}  // namespace octavo::OCTAVO_ISA

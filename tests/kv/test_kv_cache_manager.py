@@ -1,0 +1,232 @@
+"""KVCacheManager as a state machine: usage is recounted, slot by slot, from the block tables after every step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from octavo.config import KV_POLICIES
+from octavo.kv.kv_cache_manager import KVCacheManager
+from octavo.request import EngineCoreRequest, Request
+from octavo.runner.interface import LayerGroup
+from octavo.sampling_params import SamplingParams
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = [20, 16]
+
+
+def new_manager(num_blocks: list[int] = NUM_BLOCKS, block_size: int = BLOCK_SIZE, **policies: str) -> KVCacheManager:
+    groups = [LayerGroup(f"group {i}", 1, 64 * (i + 1)) for i in range(len(num_blocks))]
+    return KVCacheManager(groups, num_blocks, block_size, KV_POLICIES["paged"] | policies, "numerics")
+
+
+def new_request(request_id: str, tokens: list[int], max_tokens: int = 8, **fields: object) -> Request:
+    return Request(EngineCoreRequest(request_id, tokens, SamplingParams(max_tokens=max_tokens), **fields))
+
+
+class ManagerMachine(RuleBasedStateMachine):
+    """Requests over three texts, so that prefixes are shared; two groups with pools of different sizes."""
+
+    @initialize(prefix_index=st.sampled_from(["none", "hash"]))
+    def begin(self, prefix_index: str) -> None:
+        self.kv = new_manager(prefix_index=prefix_index)
+        self.running: dict[str, Request] = {}
+        self.computed: dict[str, int] = {}  # tokens whose step has come back
+        self.content: list[dict[int, tuple]] = [{}, {}]  # per group: block → the tokens that its KV stands for
+        self.count = 0
+
+    @rule(kind=st.integers(0, 2), length=st.integers(1, 40), new_tokens=st.integers(1, 40), commit=st.booleans())
+    def start(self, kind: int, length: int, new_tokens: int, commit: bool) -> None:
+        self.count += 1
+        request = new_request(f"r{self.count}", [kind + i % 5 for i in range(length)])
+        hit = self.kv.get_computed_blocks(request)
+        assert hit.num_tokens % BLOCK_SIZE == 0 and hit.num_tokens < length
+        for group, blocks in enumerate(hit.blocks):
+            for i, block in enumerate(blocks.tolist()):
+                assert self.content[group][block] == tuple(request.all_token_ids[: (i + 1) * BLOCK_SIZE]), "a wrong hit"
+        new_tokens = min(new_tokens, length - hit.num_tokens)
+        growth = self.kv.allocate_slots(request, new_tokens, hit)
+        if growth is None:
+            return
+        if not commit:
+            growth.rollback()
+            return
+        growth.commit()
+        request.num_computed_tokens = hit.num_tokens + new_tokens
+        self.running[request.request_id] = request
+        self.computed[request.request_id] = hit.num_tokens
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), new_tokens=st.integers(1, 20), commit=st.booleans())
+    def grow(self, data: st.DataObject, new_tokens: int, commit: bool) -> None:
+        request = self.running[data.draw(st.sampled_from(sorted(self.running)))]
+        new_tokens = min(new_tokens, request.max_num_tokens - 1 - request.num_computed_tokens)
+        if not new_tokens:
+            return
+        before = self.kv.block_ids(request)
+        growth = self.kv.allocate_slots(request, new_tokens)
+        if growth is not None and commit:
+            growth.commit()
+            for old, new, table in zip(before, growth.new_blocks, self.kv.block_ids(request), strict=True):
+                assert table.tolist() == [*old.tolist(), *new.tolist()]
+            request.num_computed_tokens += new_tokens
+            while request.num_tokens < request.num_computed_tokens:
+                request.append_output(7)
+        elif growth is not None:
+            growth.rollback()
+            assert [old.tolist() for old in before] == [table.tolist() for table in self.kv.block_ids(request)]
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def step_comes_back(self, data: st.DataObject) -> None:
+        request = self.running[data.draw(st.sampled_from(sorted(self.running)))]
+        computed = data.draw(st.integers(self.computed[request.request_id], request.num_computed_tokens))
+        self.kv.mark_computed(request, computed)
+        self.computed[request.request_id] = computed
+        for group, table in enumerate(self.kv.block_ids(request)):
+            for i in range(computed // BLOCK_SIZE):
+                self.content[group][int(table[i])] = tuple(request.all_token_ids[: (i + 1) * BLOCK_SIZE])
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def free(self, data: st.DataObject) -> None:
+        request = self.running.pop(data.draw(st.sampled_from(sorted(self.running))))
+        del self.computed[request.request_id]
+        self.kv.free(request)
+
+    @rule()
+    def reset(self) -> None:
+        self.kv.reset_prefix_cache()
+        assert all(group.cached == 0 for group in self.kv.usage().groups)
+
+    @invariant()
+    def usage_is_exact(self) -> None:
+        if not hasattr(self, "kv"):
+            return
+        self.kv.check_integrity(self.running.values())
+        for i, usage in enumerate(self.kv.usage().groups):
+            held, live, tail = set(), set(), 0
+            for request in self.running.values():
+                table, computed = self.kv.block_ids(request)[i].tolist(), self.computed[request.request_id]
+                held |= set(table)
+                live |= {(table[position // BLOCK_SIZE], position % BLOCK_SIZE) for position in range(computed)}
+                tail += -(-computed // BLOCK_SIZE) * BLOCK_SIZE - computed
+            assert usage.total == NUM_BLOCKS[i] * BLOCK_SIZE
+            assert (usage.held, usage.live, usage.tail) == (len(held) * BLOCK_SIZE, len(live), tail)
+            assert usage.held == usage.live + usage.tail + usage.reserved + usage.stale
+            assert usage.held + usage.cached + usage.free == usage.total
+            assert min(usage.reserved, usage.free, usage.cached) >= 0 and usage.external == 0 == usage.fragmentation
+            assert usage.efficiency == (len(live) / (len(held) * BLOCK_SIZE) if held else 1.0)
+
+
+ManagerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestManagerMachine = ManagerMachine.TestCase
+
+
+def test_usage_in_bytes() -> None:
+    kv = new_manager([10, 10])
+    request = new_request("a", list(range(9)))
+    growth = kv.allocate_slots(request, 9)
+    assert growth is not None
+    growth.commit()
+    kv.mark_computed(request, 9)
+    first, second = kv.usage().as_dict()["groups"]
+    assert first["slots"] == {
+        "total": 40, "held": 12, "live": 9, "tail": 3, "reserved": 0, "stale": 0, "cached": 0, "free": 28, "external": 0,
+    }  # fmt: skip
+    assert (first["bytes"]["live"], second["bytes"]["live"]) == (9 * 16, 9 * 32)
+    usage = kv.usage()
+    assert usage.nbytes(lambda group: group.total) == 10 * 64 + 10 * 128
+    assert (usage.efficiency, usage.live_of_total, usage.held_of_total) == (0.75, 9 / 40, 12 / 40)
+
+
+def test_external_is_what_the_head_cannot_use_for_want_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    kv = new_manager([10])
+    head = new_request("a", [1] * 10, max_tokens=11)  # 20 tokens are stored: five blocks
+    monkeypatch.setattr(type(kv.pools[0].placement), "largest_free_run", property(lambda self: 4))
+    usage = kv.usage(head).groups[0]
+    assert (usage.external, usage.free, usage.fragmentation) == (40, 40, pytest.approx(0.6))
+    assert kv.usage().groups[0].external == 0
+
+
+def test_a_failing_policy_in_one_group_leaves_all_groups_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    kv = new_manager()
+    first = new_request("a", [1] * 12)
+    growth = kv.allocate_slots(first, 12)
+    assert growth is not None
+    first.num_computed_tokens = 12
+    kv.mark_computed(first, 12)
+    before = kv.usage()
+
+    def broken(owner: str, count: int, reserve: int) -> None:
+        raise RuntimeError("a policy is broken")
+
+    monkeypatch.setattr(kv.pools[1].placement, "allocate", broken)
+    second = new_request("b", [1] * 30)
+    with pytest.raises(RuntimeError):
+        kv.allocate_slots(second, 18, kv.get_computed_blocks(second))
+    with pytest.raises(RuntimeError):
+        kv.allocate_slots(first, 8)
+    monkeypatch.undo()
+    kv.check_integrity([first])
+    assert kv.usage() == before
+
+
+def test_a_group_that_is_full_refuses_for_all() -> None:
+    kv = new_manager([20, 3])
+    assert kv.allocate_slots(new_request("a", [1] * 16), 16) is None
+    kv.check_integrity([])
+    assert kv.capacity == 12 and kv.can_ever_fit(12) and not kv.can_ever_fit(13)
+
+
+def test_starting_counts_shared_blocks_once_and_idle_ones_as_taken() -> None:
+    kv = new_manager([8])
+    first = new_request("a", [1] * 17, max_tokens=1)
+    growth = kv.allocate_slots(first, 17)  # five blocks
+    assert growth is not None
+    kv.mark_computed(first, 17)
+    second = new_request("b", [1] * 24, max_tokens=1)  # six blocks: four shared, two of three free
+    hit = kv.get_computed_blocks(second)
+    assert hit.num_tokens == 16 and kv.can_start(second, hit)
+    third = new_request("c", [1] * 32, max_tokens=1)  # four more: too many, unless the first gives way
+    assert not kv.can_start(third, kv.get_computed_blocks(third))
+    assert kv.can_start(third, kv.get_computed_blocks(third), without=[first])
+    kv.free(first)
+    assert kv.can_start(third, kv.get_computed_blocks(third))
+    fourth = new_request("d", [1] * 33, max_tokens=1)
+    assert not kv.can_start(fourth, kv.get_computed_blocks(fourth))
+
+
+def test_the_rest_of_a_running_prefill_is_spoken_for() -> None:
+    kv = new_manager([8])
+    first = new_request("a", [1] * 24, max_tokens=1)
+    kv.allocate_slots(first, 8)  # two of its six blocks
+    assert kv.can_start(new_request("b", [2] * 8, max_tokens=1), kv.get_computed_blocks(new_request("b", [2] * 8)))
+    assert not kv.can_start(new_request("c", [2] * 9, max_tokens=1), kv.get_computed_blocks(new_request("c", [2] * 9)))
+
+
+def test_integrity_notices_a_leak() -> None:
+    kv = new_manager([8])
+    request = new_request("a", [1] * 9)
+    kv.allocate_slots(request, 9)
+    with pytest.raises(AssertionError, match="does not run"):
+        kv.check_integrity([])
+    kv.pools[0].share(kv.block_ids(request)[0][:1])
+    with pytest.raises(AssertionError, match="reference counts"):
+        kv.check_integrity()
+
+
+def test_block_tables_grow() -> None:
+    kv = new_manager([300])
+    request = new_request("a", [1] * 1000)
+    ids: list[int] = []
+    for _ in range(250):
+        growth = kv.allocate_slots(request, 4)
+        assert growth is not None
+        ids += growth.new_blocks[0].tolist()
+        request.num_computed_tokens += 4
+    assert kv.block_ids(request)[0].tolist() == ids
+    assert len(np.unique(ids)) == 250

@@ -1,0 +1,47 @@
+"""Choosing policies by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from octavo.config import KV_POLICIES
+from octavo.errors import InvalidRequestError
+from octavo.kv import policies
+
+PAGED = KV_POLICIES["paged"]
+
+
+@pytest.mark.parametrize("name", KV_POLICIES)
+def test_every_preset_is_valid(name: str) -> None:
+    chosen = policies.choose(KV_POLICIES[name])
+    assert chosen.caches == (KV_POLICIES[name]["prefix_index"] != "none")
+
+
+@pytest.mark.parametrize(
+    ("seam", "known"), [("placement", "paged"), ("prefix_index", "none, hash"), ("eviction", "lru"), ("admission", "optimistic, guaranteed")]
+)
+def test_an_unknown_name_lists_those_there_are(seam: str, known: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"kv_{seam} = 'magic': choose one of {known}") as error:
+        policies.choose(PAGED | {seam: "magic"})
+    assert error.value.field == f"kv_{seam}"
+
+
+def test_names_that_do_not_go_together_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(policies.REFUSED, ("prefix_index=hash", "admission=guaranteed"), "a reason")
+    policies.choose(PAGED)
+    with pytest.raises(InvalidRequestError, match="prefix_index=hash and admission=guaranteed do not go together: a reason"):
+        policies.choose(PAGED | {"admission": "guaranteed"})
+
+
+def test_optimistic_admission_keeps_a_block_for_each_running_request_that_may_want_one() -> None:
+    admission = policies.choose(PAGED).admission
+    assert admission.admits(needed_now=10, needed_at_most=99, available=10, promised=0, num_running=5)
+    assert admission.admits(needed_now=10, needed_at_most=99, available=13, promised=3, num_running=5)
+    assert admission.admits(needed_now=10, needed_at_most=99, available=15, promised=90, num_running=5)
+    assert not admission.admits(needed_now=10, needed_at_most=99, available=14, promised=90, num_running=5)
+
+
+def test_guaranteed_admission_keeps_all_that_was_promised() -> None:
+    admission = policies.choose(PAGED | {"admission": "guaranteed"}).admission
+    assert admission.admits(needed_now=1, needed_at_most=10, available=15, promised=5, num_running=5)
+    assert not admission.admits(needed_now=1, needed_at_most=10, available=14, promised=5, num_running=5)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.native_cases import ISAS, POOL, POOL_2, as_activation, dequantized, linear, packed, random_stored, run
+
 from octavo import _native
 from octavo.ops.reference import dequantize_q8, quantize_q8, round_bf16
 from octavo.weights.formats import FORMATS, WeightFormat
+from support.native_cases import ISAS, POOL, POOL_2, as_activation, dequantized, linear, packed, random_stored, run
 
 ALL = pytest.mark.parametrize("name", list(FORMATS))
 ON_ALL_ISAS = pytest.mark.parametrize("isa", ISAS)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from octavo.errors import InvalidRequestError
 from octavo.ops.threads import cgroup_cpus, choose_cpus
 

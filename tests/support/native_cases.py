@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import gguf
 import numpy as np
+
 from octavo import _native
 from octavo.weights.formats import FORMATS, WeightFormat
 

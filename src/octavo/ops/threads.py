@@ -19,7 +19,7 @@ def choose_cpus(num_threads: int | None = None, *, affinity: Iterable[int] | Non
     allowed = sorted(os.sched_getaffinity(0) if affinity is None else affinity)
     cores = one_per_core(allowed, root)
     if num_threads is None:
-        return cores[: min(len(cores), max(1, int(cgroup_cpus(root))))]
+        return cores[: int(max(1, min(len(cores), cgroup_cpus(root))))]
     if not 1 <= num_threads <= len(allowed):
         raise InvalidRequestError(f"num_threads = {num_threads}: this process may use 1 to {len(allowed)} CPUs", field="num_threads")
     siblings = [cpu for cpu in allowed if cpu not in cores]

@@ -131,10 +131,12 @@ class AsyncLLMEngine:
             while not finished:
                 await changed.wait()
                 changed.clear()
-                self._raise_failure(state)
-                finished = state.finished
-                if (output := state.take(kind)) is not None:
+                failure, finished = self._failure(state), state.finished
+                output = state.take(kind)
+                if output is not None and (failure is None or any(part.token_ids for part in output.outputs)):
                     yield output
+                if failure is not None:
+                    raise failure
         finally:
             self._changed.pop(prepared.request_id, None)
             if left := self._outputs.remove(state):
@@ -194,8 +196,9 @@ class AsyncLLMEngine:
         self._dead = self._dead or error
         self._wake(self._outputs.states())
 
-    def _raise_failure(self, state: RequestState) -> None:
+    def _failure(self, state: RequestState) -> OctavoError | None:
         if self._dead is not None and not state.finished:
-            raise EngineDeadError(str(self._dead))
+            return EngineDeadError(str(self._dead))
         if state.error is not None:
-            raise OctavoError(f"request {state.prepared.request_id} failed: {state.error}")
+            return OctavoError(f"request {state.prepared.request_id} failed: {state.error}")
+        return None

@@ -14,7 +14,7 @@ from octavo.engine.output_processor import OutputKind, OutputProcessor, RequestS
 from octavo.engine.processor import InputProcessor, PreparedRequest, Prompt, load_model_tokenizer, render_chat
 from octavo.engine.progress import ProgressBar
 from octavo.errors import InvalidRequestError
-from octavo.outputs import RequestOutput
+from octavo.outputs import FinishReason, RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.tokenizer.tokenizer import Tokenizer
 
@@ -151,7 +151,7 @@ def _final(state: RequestState) -> RequestOutput:
     for completion, result in zip(state.completions, output.outputs, strict=True):
         if completion.error is not None:
             logger.error("request %s failed: %s", output.request_id, completion.error)
-            result.stop_reason = completion.error
+            result.finish_reason, result.stop_reason = FinishReason.ERROR.value, completion.error
     return output
 
 

@@ -39,6 +39,7 @@ class Completion:
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
         self.error: str | None = None
+        """Why it failed; then there is no finish_reason."""
         self._params = params
         self._tokenizer = tokenizer
         self._special_stops = prepared.special_stops
@@ -61,7 +62,7 @@ class Completion:
 
     @property
     def finished(self) -> bool:
-        return self.finish_reason is not None
+        return self.finish_reason is not None or self.error is not None
 
     def update(self, output: EngineCoreOutput) -> None:
         """Take in what a step brought. A stop string may finish the completion before the engine does."""
@@ -117,8 +118,8 @@ class Completion:
         return 0 if self._stops is None or floor is None else self._stops.held(self._text, floor)
 
     def _finish(self, output: EngineCoreOutput) -> None:
-        self.finish_reason = None if output.finish_reason is None else str(output.finish_reason)
         self.stop_reason, self.error = output.stop_reason, output.error
+        self.finish_reason = None if self.error is not None else str(output.finish_reason)
         if self._detokenizer is not None:
             self._text += self._detokenizer.flush()
         last = self._token_ids[-1] if self._token_ids else -1

@@ -98,7 +98,7 @@ Candidate least_of_min_p(float largest, float temperature, float min_p) {
 Candidate least_of_top_k(const Row& row, size_t k, Candidate least) {
   collect(row, std::max(reached_by(k), least.logit));
   auto& kept = scratch.candidates;
-  if (kept.size() <= k) return least;
+  if (kept.size() < k) return least;
   std::nth_element(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(k - 1), kept.end());
   return kept[k - 1];
 }

@@ -218,3 +218,47 @@ def _timed(clock, sampler, logits, states) -> float:
 def test_a_state_needs_a_seed():
     with pytest.raises(AssertionError):
         SamplingState(SamplingParams(), [1])
+
+
+@pytest.fixture(scope="module")
+def pool():
+    from octavo._native import ThreadPool
+
+    pool = ThreadPool([-1, -1])
+    yield pool
+    pool.close()
+
+
+def test_the_native_sampler_draws_the_references_tokens(pool):
+    rng = np.random.default_rng(6)
+    native, reference = Sampler(pool), Sampler()
+    for vocab in (7, 1000, 49152):
+        logits = (rng.normal(size=(12, vocab)) * 3).astype(np.float32)
+        logits[3] = np.round(logits[3])  # many ties
+        states = [
+            state(
+                seed=2**60 + i,
+                temperature=[0.0, 0.7, 1.3][i % 3],
+                top_k=[0, 5, 1][i % 2],
+                top_p=[1.0, 0.8][i % 2],
+                min_p=[0.0, 0.1][i // 6],
+                output=[0] * i,
+                logprobs=[None, 0, 5][i % 3],
+                presence_penalty=[0.0, 0.5][i % 2],
+            )
+            for i in range(12)
+        ]
+        got, expected = native.sample(logits, states), reference.sample(logits, states)
+        assert got.token_ids == expected.token_ids and got.native_seconds > 0
+        for a, b in zip(got.logprobs, expected.logprobs, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                assert (a.token_ids, a.rank) == (b.token_ids, b.rank)
+                np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
+
+
+def test_the_native_sampler_fails_broken_rows_alone_too(pool):
+    logits = np.zeros((3, VOCAB), np.float32)
+    logits[0, 3], logits[1] = np.nan, -np.inf
+    output = Sampler(pool).sample(logits, [state(temperature=t) for t in (0.0, 1.0, 0.0)])
+    assert set(output.errors) == {0, 1} and output.token_ids == [-1, -1, 0]

@@ -34,7 +34,7 @@ def test_uniform_uses_both_words_of_the_seed_and_53_bits():
     x0, x1, *_ = philox4x32((7, 0, 0, 0), (5, 3))
     assert uniform(5 + (3 << 32), 7) == ((x0 >> 5) * 67108864 + (x1 >> 6)) / 9007199254740992
     draws = [uniform(1, i) for i in range(4000)]
-    assert 0 <= min(draws) and max(draws) < 1 and abs(np.mean(draws) - 0.5) < 0.02
+    assert min(draws) >= 0 and max(draws) < 1 and abs(np.mean(draws) - 0.5) < 0.02
 
 
 def row(*values: float) -> np.ndarray:

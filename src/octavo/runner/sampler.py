@@ -56,10 +56,8 @@ class Sampler:
             for row, state in zip(adjusted, rows, strict=True):
                 if state.adjusts:
                     state.adjust(row)
-        errors = _broken_rows(adjusted)
         token_ids = self._choose(adjusted, rows)
-        for row in errors:
-            token_ids[row] = -1
+        errors = {row: _why_nothing(adjusted[row]) for row, token in enumerate(token_ids) if token < 0}
         return SamplerOutput(token_ids, self._logprobs(logits, rows, token_ids), errors, self._native_seconds)
 
     def prompt_logprobs(self, logits: F32Array, token_ids: Sequence[int], num: int) -> list[TokenLogprobs]:
@@ -84,9 +82,9 @@ class Sampler:
         def choose(logits: F32Array, rows: Sequence[SamplingState]) -> list[int]:
             arguments = _rule_arrays(rows)
             start = time.perf_counter()
-            ids = _native.sample(pool, logits, *arguments)
+            ids: list[int] = _native.sample(pool, logits, *arguments).tolist()
             self._native_seconds += time.perf_counter() - start
-            return [int(token) for token in ids]
+            return ids
 
         def facts(logits: F32Array, chosen: Int32Array, num: int) -> LogprobFacts:
             start = time.perf_counter()
@@ -97,24 +95,19 @@ class Sampler:
         self._choose, self._facts = choose, facts
 
 
-def _broken_rows(logits: F32Array) -> dict[int, str]:
-    """Rows nothing can be sampled from. One pass: the maximum of a row with a NaN is NaN."""
-    peaks = logits.max(axis=1)
-    errors: dict[int, str] = {}
-    for row in np.flatnonzero(~np.isfinite(peaks)):
-        masked = np.isneginf(peaks[row])
-        errors[int(row)] = "every token is forbidden" if masked else "the model's logits are not finite numbers"
-    return errors
+def _why_nothing(row: F32Array) -> str:
+    """Why no token can be sampled from a row, whose largest logit is not a finite number."""
+    return "every token is forbidden" if np.isneginf(row).all() else "the model's logits are not finite numbers"
 
 
 def _choose_reference(logits: F32Array, rows: Sequence[SamplingState]) -> list[int]:
-    chosen = np.argmax(logits, axis=1).tolist()
-    for i, state in enumerate(rows):
-        params = state.params
-        if not params.greedy and np.isfinite(logits[i, chosen[i]]):
-            chosen[i] = sampling_reference.sample_row(
-                logits[i], params.temperature, params.top_k, params.top_p, params.min_p, state.seed, len(state.output_token_ids)
-            )
+    """What ``octavo._native.sample`` does, row by row."""
+    chosen = np.argmax(logits, axis=1)
+    for i, rule in enumerate(zip(*(values.tolist() for values in _rule_arrays(rows)), strict=True)):
+        if not np.isfinite(logits[i, chosen[i]]):
+            chosen[i] = -1
+        elif not rows[i].params.greedy:
+            chosen[i] = sampling_reference.sample_row(logits[i], *rule)
     return [int(token) for token in chosen]
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from octavo.config import AsyncEngineArgs
 from support.live_server import LiveServer
 from support.outputs import OUTPUTS, TOKENIZER
 from support.scripted import RANDOM, SCRIPTED, Script
 from support.toy_tokenizer import write_model
-
-from octavo.config import AsyncEngineArgs
 
 
 @pytest.fixture(scope="session")

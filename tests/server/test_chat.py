@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from support.live_server import LiveServer
 from support.outputs import IDS, IM_END, IM_START, SEEDS, byte_ids
 from support.sse import chat_text, read_chunks

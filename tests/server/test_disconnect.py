@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+
 from support.live_server import LiveServer
 from support.outputs import SEEDS
 

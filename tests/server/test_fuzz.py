@@ -8,24 +8,31 @@ import random
 from typing import Any
 
 import httpx
+
 from support.live_server import LiveServer
 from support.outputs import SEEDS
 from support.sse import read_chunks, stream_text
 
 PATHS = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
-VALUES: list[Any] = [None, True, -1, 0, 1, 2**31, 2**63, 2**64, 2**70, 1.5, -1e308, "", "x", "\0", [], {}, [[]], [None], {"a": 1}, ["x", 1], "9" * 50,
-                     [2**70], {"1": "x"}, {"type": "text"}, [{"role": "user"}], ["x"] * 100]  # fmt: skip
+VALUES: list[Any] = [
+    *(None, True, -1, 0, 1, 2**31, 2**63, 2**64, 2**70, 1.5, -1e308),
+    *("", "x", "\0", "9" * 50),
+    *([], {}, [[]], [None], {"a": 1}, ["x", 1], [2**70], {"1": "x"}, {"type": "text"}, [{"role": "user"}], ["x"] * 100),
+]
+COMMON: dict[str, Any] = {
+    **{"max_tokens": 2, "n": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "stop": ["x"], "seed": 0, "min_tokens": 0, "priority": 0},
+    **{"logit_bias": {"5": 1}, "stop_token_ids": [5], "allowed_token_ids": [5], "bad_words": ["x"], "prompt_logprobs": 1},
+    **{"stream": False, "stream_options": None, "cache_salt": "s", "model": "scripted", "return_token_ids": True},
+}
 VALID: dict[str, dict[str, Any]] = {
-    "/v1/completions": {"prompt": "hi", "max_tokens": 2, "n": 1, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "stop": ["x"], "logprobs": 1,
-                        "echo": False, "seed": 0, "logit_bias": {"5": 1}, "stop_token_ids": [5], "allowed_token_ids": [5], "bad_words": ["x"],
-                        "stream": False, "stream_options": None, "prompt_logprobs": 1, "min_tokens": 0, "priority": 0, "cache_salt": "s",
-                        "add_special_tokens": True, "model": "scripted", "return_token_ids": True},
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "logprobs": True, "top_logprobs": 1, "n": 1,
-                             "chat_template_kwargs": {"x": 1}, "add_generation_prompt": True, "continue_final_message": False,
-                             "max_completion_tokens": 2, "tools": [], "response_format": {"type": "text"}, "stream": False, "model": None},
+    "/v1/completions": COMMON | {"prompt": "hi", "logprobs": 1, "echo": False, "add_special_tokens": True},
+    "/v1/chat/completions": COMMON
+    | {"messages": [{"role": "user", "content": "hi"}], "logprobs": True, "top_logprobs": 1, "max_completion_tokens": 2}
+    | {"chat_template_kwargs": {"x": 1}, "add_generation_prompt": True, "continue_final_message": False}
+    | {"tools": [], "response_format": {"type": "text"}},
     "/tokenize": {"prompt": "hi", "add_special_tokens": True, "return_token_strs": True},
     "/detokenize": {"tokens": [5, 6]},
-}  # fmt: skip
+}
 
 
 def mutated(rng: random.Random) -> tuple[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import openai
 import pytest
+
 from support.live_server import LiveServer
 from support.outputs import SEEDS
 

@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import pytest
+
 from support.live_server import LiveServer
 from support.sse import read_chunks, stream_text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -40,7 +40,7 @@ class EngineCollector(Collector):
     """Turns an engine's stats and facts into metrics at each scrape."""
 
     def __init__(
-        self, model_name: str, stats: Callable[[], EngineStats], facts: dict[str, dict[str, str]], phases: dict[str, float]
+        self, model_name: str, stats: Callable[[], EngineStats], facts: Mapping[str, dict[str, str]], phases: Mapping[str, float]
     ) -> None:
         """
         Args:

@@ -11,7 +11,8 @@ from octavo.outputs import FinishReason
 
 PREFIX = "octavo_"
 
-disable_created_metrics()  # a *_created series for each histogram and counter would tell when the process started, many times
+# A *_created series for each histogram and counter would tell when the process started, many times over.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class RequestMetrics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,12 +23,16 @@ from octavo.server.settings import ServerSettings
 from octavo.server.tokenize import DetokenizeRequest, Tokenization, TokenizeTextRequest
 
 
-def create_app(engine: ServedEngine, settings: ServerSettings) -> FastAPI:
-    """The application that serves ``engine``, which is ready."""
-    metrics = MetricsRoute(engine, settings.served_model_names[0])
+def create_app(engine: ServedEngine, settings: ServerSettings, phases: Mapping[str, float] | None = None) -> FastAPI:
+    """The application that serves ``engine``, which is ready.
+
+    ``phases`` are the seconds of starting that /metrics shows, by default the engine's; they may grow until the start is over.
+    """
+    metrics = MetricsRoute(engine, settings.served_model_names[0], engine.info.phases if phases is None else phases)
     serving = Serving(engine, settings, metrics.requests)
     models, tokenization = Models(serving), Tokenization(serving)
     app = FastAPI(title="Octavo", version=__version__, redirect_slashes=False)
+    app.state.serving = serving
 
     def get(path: str, endpoint: Any) -> None:
         app.add_api_route(path, endpoint, methods=["GET"], response_class=Response)

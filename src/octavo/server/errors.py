@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 
-from octavo.errors import EngineDeadError, InvalidRequestError
+from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError
 from octavo.server.responses import JsonResponse
 
 logger = logging.getLogger(__name__)
@@ -59,5 +59,5 @@ def install(app: FastAPI) -> None:
         api_error = to_api_error(error)
         return JsonResponse(api_error.body(), api_error.status)
 
-    for kind in (ApiError, InvalidRequestError, EngineDeadError, HTTPException, Exception):
+    for kind in (ApiError, OctavoError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)

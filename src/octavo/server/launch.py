@@ -1,6 +1,7 @@
 """The server process: from settings to a listening server, and in good order down again.
 
-The engine's process starts first. What HTTP needs is imported and the tokenizer is loaded while the engine loads its weights.
+The engine's process starts first. What HTTP needs is imported, and the tokenizer loaded, while the engine loads its weights:
+so the imports inside the functions are in their places on purpose.
 """
 
 from __future__ import annotations
@@ -9,25 +10,21 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import signal
 import socket
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from octavo.config import EngineArgs
-from octavo.engine.async_llm import AsyncLLMEngine
-from octavo.engine.processor import load_model_tokenizer
 from octavo.engine.remote import EngineProcess
 from octavo.errors import InvalidRequestError, OctavoError
 from octavo.server.settings import ServerSettings
 
 if TYPE_CHECKING:
-    import uvicorn
-    from fastapi import FastAPI
+    from octavo.engine.async_llm import AsyncLLMEngine
 
 logger = logging.getLogger(__name__)
-
-KEEP_ALIVE_S = 75
-"""How long an idle connection stays open: longer than clients' pools keep theirs."""
 
 
 def serve(args: EngineArgs, settings: ServerSettings, *, access_log: bool = False) -> None:
@@ -39,20 +36,13 @@ def serve(args: EngineArgs, settings: ServerSettings, *, access_log: bool = Fals
         ModelFileError, ModelFetchError: the model cannot be had.
         EngineDeadError: the engine ended while it started.
     """
-    started = time.monotonic()
+    start = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # while it loads: end the engine too
     with contextlib.closing(bind(settings.host, settings.port)) as listener:
         process = EngineProcess.launch(args)
         try:
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                tokenizer = pool.submit(load_model_tokenizer, args)
-                from octavo.server.app import create_app  # fastapi and all that: after the engine's start, on purpose
-
-            engine = AsyncLLMEngine(process, tokenizer.result())
-            try:
-                app = create_app(engine, settings)
-                asyncio.run(_run(app, settings, listener, access_log, started))
-            finally:
-                engine.shutdown()
+            engine = _take_over(process)
+            asyncio.run(_run(engine, settings, listener, access_log, start))
         finally:
             process.shutdown()
 
@@ -67,40 +57,58 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(1)  # two sockets that only bind may share a port; uvicorn lengthens the queue
     except OSError as error:
         listener.close()
         raise OctavoError(f"port {port} of {host} cannot be taken: {error.strerror}") from None
     return listener
 
 
-async def _run(app: FastAPI, settings: ServerSettings, listener: socket.socket, access_log: bool, started: float) -> None:
-    import uvicorn
+def _take_over(process: EngineProcess) -> AsyncLLMEngine:
+    """The engine, once it is ready; imports and the tokenizer fill the time until then."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        http = pool.submit(_import_http)
+        from octavo.engine.async_llm import AsyncLLMEngine
+        from octavo.engine.processor import load_model_tokenizer
 
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=access_log,
-        lifespan="off",
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=settings.shutdown_timeout,  # type: ignore[arg-type]
-        server_header=False,
-    )
-    server = uvicorn.Server(config)
-    announcer = asyncio.create_task(_announce(server, settings, listener, started))
+        tokenizer = load_model_tokenizer(process.args)
+        http.result()
+    return AsyncLLMEngine(process, tokenizer)
+
+
+def _import_http() -> None:
+    import octavo.server.app
+    import octavo.server.http_server  # noqa: F401
+
+
+async def _run(engine: AsyncLLMEngine, settings: ServerSettings, listener: socket.socket, access_log: bool, start: float) -> None:
+    from octavo.server.app import create_app
+    from octavo.server.http_server import HttpServer
+
+    engine_ready = time.monotonic()
+    phases = dict(engine.info.phases)
+    app = create_app(engine, settings, phases)
+
+    def ready() -> None:
+        phases["http"] = time.monotonic() - engine_ready
+        _announce(settings, listener, time.monotonic() - start)
+
+    async def abort_all() -> None:
+        await engine.abort(list(app.state.serving.in_flight))
+
+    server = HttpServer(app, access_log=access_log, shutdown_timeout=settings.shutdown_timeout, on_ready=ready, on_timeout=abort_all)
     await server.serve(sockets=[listener])
-    announcer.cancel()
 
 
-async def _announce(server: uvicorn.Server, settings: ServerSettings, listener: socket.socket, started: float) -> None:
-    while not server.started:
-        await asyncio.sleep(0.005)
-    port = listener.getsockname()[1]
-    url = f"http://{f'[{settings.host}]' if ':' in settings.host else settings.host}:{port}"
-    logger.info("Ready in %.2f s: %s", time.monotonic() - started, url)
+def _announce(settings: ServerSettings, listener: socket.socket, seconds: float) -> None:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{host}:{listener.getsockname()[1]}"
+    name = settings.served_model_names[0]
     key = " -H 'Authorization: Bearer KEY'" if settings.api_keys else ""
+    logger.info("Ready in %.2f s", seconds)
     print(
         f"\nOctavo serves {', '.join(settings.served_model_names)} at {url}. Try:\n\n"
         f"  curl {url}/v1/completions{key} -H 'Content-Type: application/json' \\\n"
-        f'    -d \'{{"model": "{settings.served_model_names[0]}", "prompt": "The octavo is a book", "max_tokens": 32}}\'\n',
+        f'    -d \'{{"model": "{name}", "prompt": "The octavo is a book", "max_tokens": 32}}\'\n',
         flush=True,
     )

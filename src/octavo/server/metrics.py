@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
@@ -14,10 +16,10 @@ from octavo.server.serving import ServedEngine
 class MetricsRoute:
     """One application's metrics, in a registry of its own."""
 
-    def __init__(self, engine: ServedEngine, model_name: str) -> None:
+    def __init__(self, engine: ServedEngine, model_name: str, phases: Mapping[str, float]) -> None:
         self.registry = CollectorRegistry()
         self.requests = RequestMetrics(self.registry, model_name)
-        self.registry.register(EngineCollector(model_name, lambda: engine.stats, _facts(engine), engine.info.phases))
+        self.registry.register(EngineCollector(model_name, lambda: engine.stats, _facts(engine), phases))
         ProcessCollector(registry=self.registry)
 
     def show(self) -> Response:

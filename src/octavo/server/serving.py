@@ -49,6 +49,8 @@ class Serving:
         self.settings = settings
         self.metrics = metrics
         self.template = ChatTemplate.of(engine.tokenizer, settings.chat_template)
+        self.in_flight: set[str] = set()
+        """Ids of the requests that the engine has."""
         self.started = int(time.time())
 
     def model_name(self, asked: str | None) -> str:
@@ -64,6 +66,7 @@ class Serving:
         """What is new, step by step, measured; ``arrival`` is a time of time.monotonic. Closing it aborts the request."""
         timer = self.metrics.start(arrival, len(prepared.prompt_token_ids), prepared.params.n)
         stream = self.engine.stream(prepared)
+        self.in_flight.add(prepared.request_id)
         try:
             async for output in stream:
                 now = time.monotonic()
@@ -79,4 +82,5 @@ class Serving:
             raise
         finally:
             timer.close()
+            self.in_flight.discard(prepared.request_id)
             await stream.aclose()

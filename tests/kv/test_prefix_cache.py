@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from support.simulation import Simulation
 
 from octavo.kv import block_hash
+from support.simulation import Simulation
 
 
 def prompt_of(length: int) -> list[int]:

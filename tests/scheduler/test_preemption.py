@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.simulation import Simulation
 
 from octavo.request import RequestStatus
+from support.simulation import Simulation
 
 
 def starts(sim: Simulation) -> list[str]:
@@ -187,3 +187,33 @@ def test_a_request_preempted_with_a_step_in_flight_keeps_the_token_that_comes_ba
     assert request.num_tokens == known + 1
     sim.run()
     sim.check_output("c")
+
+
+def test_a_preempted_request_does_not_resume_before_its_steps_in_flight_have_come_back() -> None:
+    sim = Simulation(max_num_seqs=1, scheduling_policy="priority", lag=2)
+    sim.add("low", 10, max_tokens=8, priority=1)
+    for _ in range(4):
+        sim.step()
+    sim.add("high", 10, max_tokens=8)
+    sim.step()
+    sim.scheduler.abort(["high"])
+    assert sim.requests["low"].in_flight
+    sim.step()
+    assert not sim.scheduled[-1].new  # it would sample again what is on its way
+    sim.run()
+    sim.check_output("low")
+
+
+def test_nobody_starts_while_a_running_request_waits_for_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = Simulation()
+    for name in "ab":
+        sim.add(name, 10)
+    sim.step()
+    sim.add("c", 1)
+    allocate = sim.kv.allocate_slots
+    monkeypatch.setattr(sim.kv, "allocate_slots", lambda request, *rest: None if request.request_id == "b" else allocate(request, *rest))
+    sim.step()
+    assert sim.scheduled[-1].num_scheduled_tokens == {"a": 1}
+    monkeypatch.undo()
+    sim.step()
+    assert sim.scheduled[-1].num_scheduled_tokens == {"a": 1, "b": 1, "c": 1}

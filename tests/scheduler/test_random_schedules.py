@@ -1,9 +1,10 @@
-"""Random arrivals, lengths, aborts, priorities, stops and pools: every request gets the scripted model's tokens, and all blocks come back."""
+"""Random arrivals, lengths, aborts, priorities, stops and pools: every request gets its scripted tokens, and all blocks come back."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from support.simulation import Simulation
 
 simulations = st.builds(

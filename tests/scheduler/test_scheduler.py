@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.simulation import EOS, Simulation, script
 
 from octavo.errors import InvalidRequestError
 from octavo.outputs import TokenLogprobs
 from octavo.scheduler.output import RunnerOutput
+from support.simulation import EOS, Simulation, script
 
 
 def counts(sim: Simulation) -> list[dict[str, int]]:

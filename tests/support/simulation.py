@@ -94,7 +94,7 @@ class SimulatedRunner:
 
     def _compute(self, row: Row, count: int) -> None:
         end = row.num_computed + count
-        assert 0 < count and end <= len(row.tokens) and end <= len(row.blocks) * self.block_size
+        assert count > 0 and end <= len(row.tokens) and end <= len(row.blocks) * self.block_size
         state = 1
         for position, token_id in enumerate(row.tokens[:end]):
             state = digest(state, token_id)
@@ -149,7 +149,10 @@ class Simulation:
         self.scheduled: list[SchedulerOutput] = []
 
     def add(self, request_id: str, prompt: list[int] | int, max_tokens: int = 8, **fields: Any) -> Request:
-        """Queue a request; a number as prompt is that many tokens of a prompt of its own. ``fields``: EngineCoreRequest's or SamplingParams'."""
+        """Queue a request; a number as prompt is that many tokens of its own.
+
+        ``fields``: EngineCoreRequest's or SamplingParams'.
+        """
         if isinstance(prompt, int):
             start = sum(request_id.encode()) * 13
             prompt = [(start + 3 * i) % VOCAB for i in range(prompt)]

@@ -200,6 +200,17 @@ def test_se_06_hostile_messages_are_dropped_on_both_sockets(launch):
     assert not Path("/tmp/octavo-was-here").exists()
 
 
+def test_a_long_temporary_folder_is_no_obstacle(launch, tmp_path, monkeypatch):
+    import tempfile
+
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    process = launch(script={"outputs": [[9, 8, 7]]})
+    process.add(request())
+    assert asyncio.run(collect(process)) == [9, 8, 7, 0, 0]
+
+
 def test_no_module_of_octavo_imports_pickle():
     import octavo
 
@@ -214,15 +225,17 @@ def test_the_engine_ends_with_its_client(make_args):
         "from octavo import EngineArgs\n"
         "from octavo.engine.remote import EngineProcess\n"
         f"p = EngineProcess.launch(EngineArgs(model={args.model!r}, runner_cls={args.runner_cls!r}, max_model_len=64))\n"
-        "p.wait_ready(); print(p.pid, flush=True); time.sleep(60)\n"
+        "p.wait_ready(); print(p.pid, p._directory, flush=True); time.sleep(60)\n"
     )
     client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    pid = int(client.stdout.readline())
-    assert alive(pid)
+    pid, folder = client.stdout.readline().split()
+    pid = int(pid)
+    assert alive(pid) and Path(folder).is_dir()
     client.kill()
     client.wait()
     client.stdout.close()
     assert wait_until(lambda: not alive(pid), 5)
+    assert not Path(folder).exists()
 
 
 def test_ctrl_c_in_a_terminal_does_not_reach_the_engine(launch):
@@ -275,4 +288,4 @@ def test_the_clients_side_imports_no_runner_and_no_kernels():
         "bad = [m for m in sys.modules if m.startswith(('octavo.runner', 'octavo._native', 'octavo.models', 'torch', 'transformers'))]\n"
         "assert not bad, bad\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Iterable
 from octavo.config import EngineArgs
 from octavo.engine.client import STALL_SECONDS, EngineState, Health
 from octavo.engine.info import EngineInfo
+from octavo.engine.logs import show_logs
 from octavo.engine.output_processor import OutputKind, OutputProcessor, RequestState
 from octavo.engine.processor import InputProcessor, PreparedRequest, Prompt, load_model_tokenizer
 from octavo.engine.remote import EngineProcess
@@ -16,6 +17,7 @@ from octavo.errors import EngineDeadError, OctavoError
 from octavo.outputs import EngineStats, RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.tokenizer.tokenizer import Tokenizer
+from octavo.weights import hub
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class AsyncLLMEngine:
             process.shutdown()
             raise
         info = process.wait_ready()
+        show_logs()
         for line in info.describe():
             logger.info(line)
         self.stats: EngineStats = process.stats
@@ -50,7 +53,8 @@ class AsyncLLMEngine:
 
     @classmethod
     def from_engine_args(cls, args: EngineArgs) -> AsyncLLMEngine:
-        """Start an engine process and wait until it is ready."""
+        """Fetch the model if need be, start an engine process and wait until it is ready."""
+        hub.resolve(args.model)
         return cls(EngineProcess.launch(args))
 
     @property

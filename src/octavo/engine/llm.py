@@ -10,6 +10,7 @@ from typing import Any
 
 from octavo.engine.arguments import engine_args
 from octavo.engine.client import InProcessClient
+from octavo.engine.logs import show_logs
 from octavo.engine.output_processor import OutputKind, OutputProcessor, RequestState
 from octavo.engine.processor import InputProcessor, PreparedRequest, Prompt, load_model_tokenizer, render_chat
 from octavo.engine.progress import ProgressBar
@@ -36,6 +37,7 @@ class LLM:
     """
 
     def __init__(self, model: str = "smollm2", **arguments: Any) -> None:
+        show_logs()
         args = engine_args(model, arguments)
         self._tokenizer = load_model_tokenizer(args)
         self._engine = InProcessClient(args)
@@ -87,17 +89,16 @@ class LLM:
         Raises:
             InvalidRequestError: the model has no chat template, the template refuses the messages, or as ``generate``.
         """
-        conversations = [messages] if messages and isinstance(messages[0], dict) else messages
         prompts: list[Prompt] = [
             render_chat(
                 self._tokenizer,
-                conversation,  # type: ignore[arg-type]
+                conversation,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template=chat_template,
                 variables=chat_template_kwargs,
             )
-            for conversation in conversations
+            for conversation in _conversations(messages)
         ]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
 
@@ -160,6 +161,11 @@ def _as_list(prompts: Any) -> list[Prompt]:
     if isinstance(prompts, (str, dict)) or (len(prompts) > 0 and isinstance(prompts[0], int)):
         return [prompts]
     return list(prompts)
+
+
+def _conversations(messages: Any) -> list[Messages]:
+    """One conversation or several, as several."""
+    return [messages] if messages and isinstance(messages[0], dict) else list(messages)
 
 
 def _spread(name: str, values: Any, count: int) -> list[Any]:

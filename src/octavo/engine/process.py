@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -15,10 +16,10 @@ import time
 import msgspec
 import zmq
 
-from octavo import envs
 from octavo.config import EngineArgs
 from octavo.engine import messages
 from octavo.engine.core import EngineCore
+from octavo.engine.logs import show_logs
 from octavo.errors import InvalidRequestError, OctavoError
 
 logger = logging.getLogger("octavo.engine")
@@ -64,9 +65,9 @@ class _Channel:
 
 def main() -> int:
     """Load the model that the first message names, and serve until told to stop. Returns the exit code."""
-    logging.basicConfig(level=envs.log_level().upper(), format="%(asctime)s %(levelname)s [engine] %(name)s: %(message)s")
+    show_logs()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the client, which then ends this process
-    _end_with_client()
+    _end_with_client(sys.argv[1])
     channel = _Channel(sys.argv[1])
     try:
         core = _start(channel)
@@ -139,12 +140,13 @@ def _check_books(core: EngineCore) -> None:
         logger.exception("the KV pool's books do not balance")
 
 
-def _end_with_client() -> None:
-    """Die when the client does: its end of our standard input closes, whatever killed it."""
+def _end_with_client(directory: str) -> None:
+    """Die when the client does: its end of our standard input closes, whatever killed it. Its folder goes too."""
 
     def wait() -> None:
         while os.read(0, 4096):
             continue
+        shutil.rmtree(directory, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=wait, name="client-watcher", daemon=True).start()

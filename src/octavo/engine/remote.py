@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import weakref
 
 import msgspec
 import zmq
@@ -49,7 +51,8 @@ class EngineProcess:
         self._dead = ""
         self._stopping = False
         self._progress = Progress()
-        self._directory = tempfile.mkdtemp(prefix="octavo-")  # mode 0700
+        self._directory = _private_directory()
+        self._remove_directory = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._context = zmq.Context()
         self._to_engine = _socket(self._context, zmq.PUSH)
         self._to_engine.connect(messages.address(self._directory, messages.TO_ENGINE_SOCKET))
@@ -146,7 +149,7 @@ class EngineProcess:
         if self._receiver is not None:
             self._receiver.close()
         self._context.destroy(linger=0)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._remove_directory()
 
     def _decode(self, data: bytes) -> messages.Ready | messages.Step | None:
         """A message, or None for one that is not ours. Raises what a Failed message says."""
@@ -168,6 +171,15 @@ class EngineProcess:
             socket.connect(messages.address(self._directory, messages.FROM_ENGINE_SOCKET))
             socket.send(messages.encode(messages.Failed(_epitaph(code))))
             socket.close(linger=1000)
+
+
+def _private_directory() -> str:
+    """A new folder of mode 0700, at a path short enough for the names of local sockets."""
+    directory = tempfile.mkdtemp(prefix="octavo-")
+    if len(f"{directory}/{messages.FROM_ENGINE_SOCKET}") < zmq.IPC_PATH_MAX_LEN:
+        return directory
+    os.rmdir(directory)
+    return tempfile.mkdtemp(prefix="octavo-", dir="/tmp")
 
 
 def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:

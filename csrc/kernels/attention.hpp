@@ -62,39 +62,40 @@ struct SplitView {
   const typename KV::Element* v[kSplit / kGranule];
 };
 
-// Joins two K tiles of 8 tokens (second may be null) to one of 16.
+// Joins two K tiles of 8 tokens to one of 16. A tile that nobody sees is null, and becomes 0.
 template <typename KV>
-OCTAVO_FN void join_tiles(const typename KV::Element* first, const typename KV::Element* second, size_t head_dim,
-                          typename KV::Element* out) {
+OCTAVO_FN void join_tiles(const typename KV::Element* const* tiles, size_t head_dim, typename KV::Element* out) {
   constexpr size_t kRun = kGranule * KV::kPair;
   for (size_t i = 0; i < head_dim / KV::kPair; ++i) {
-    __builtin_memcpy(out + 2 * i * kRun, first + i * kRun, kRun * sizeof *out);
-    if (second != nullptr)
-      __builtin_memcpy(out + (2 * i + 1) * kRun, second + i * kRun, kRun * sizeof *out);
-    else
-      __builtin_memset(static_cast<void*>(out + (2 * i + 1) * kRun), 0, kRun * sizeof *out);
+    for (size_t half = 0; half < 2; ++half) {
+      void* to = out + (2 * i + half) * kRun;
+      if (tiles[half] != nullptr)
+        __builtin_memcpy(to, tiles[half] + i * kRun, kRun * sizeof *out);
+      else
+        __builtin_memset(to, 0, kRun * sizeof *out);
+    }
   }
 }
 
-// Finds positions [begin, end) of the split; joined holds kSplit * head_dim numbers, for blocks of 8 tokens.
+// Finds positions [span.begin, span.end) of the split; joined holds kSplit * head_dim numbers, for blocks of 8 tokens. No entry of the
+// block table is read but those of these positions.
 template <typename KV>
 OCTAVO_FN void find_split(const KVLayerView& kv, const AttentionItem& item, size_t split, Span span, typename KV::Element* joined,
                           SplitView<KV>& view) {
   using Element = typename KV::Element;
-  const size_t size = kv.block_size, head_floats = size * kv.head_dim;
+  const size_t size = kv.block_size;
+  const auto number_at = [&](size_t token) {  // of an area's first number for a token of the split
+    const size_t position = split * kSplit + token, block = static_cast<size_t>(item.blocks[position / size]);
+    return ((block * kv.num_kv_heads + item.kv_head) * size + position % size) * kv.head_dim;
+  };
   const Element* tiles[kSplit / kGranule] = {};
-  for (size_t g = span.begin / 16 * 2; g * kGranule < span.end; ++g) {
-    const size_t position = split * kSplit + g * kGranule;
-    const size_t start = (static_cast<size_t>(item.blocks[position / size]) * kv.num_kv_heads + item.kv_head) * head_floats;
-    const size_t inside = position % size * kv.head_dim;
-    tiles[g] = static_cast<const Element*>(kv.k) + start + inside;
-    view.v[g] = static_cast<const Element*>(kv.v) + start + inside;
+  for (size_t g = span.begin / kGranule; g * kGranule < span.end; ++g) {
+    view.v[g] = static_cast<const Element*>(kv.v) + number_at(g * kGranule);
+    tiles[g] = static_cast<const Element*>(kv.k) + number_at(g * kGranule);
   }
   for (size_t t = span.begin / 16; t * 16 < span.end; ++t) {
-    view.k[t] = tiles[2 * t];
-    if (size >= 16) continue;
-    view.k[t] = joined + t * 16 * kv.head_dim;
-    join_tiles<KV>(tiles[2 * t], tiles[2 * t + 1], kv.head_dim, joined + t * 16 * kv.head_dim);
+    view.k[t] = size >= 16 ? static_cast<const Element*>(kv.k) + number_at(t * 16) : joined + t * 16 * kv.head_dim;
+    if (size < 16) join_tiles<KV>(tiles + 2 * t, kv.head_dim, joined + t * 16 * kv.head_dim);
   }
 }
 

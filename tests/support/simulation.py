@@ -211,4 +211,3 @@ class Simulation:
         self.scheduler.check_integrity()
         usage = self.kv.usage().groups[0]
         assert usage.held == 0 and usage.cached + usage.free == usage.total
-

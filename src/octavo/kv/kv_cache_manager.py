@@ -31,7 +31,7 @@ class PrefixHit:
 class Allocation:
     """The growth of one request's blocks in every group. It is tentative until ``commit``; ``rollback`` undoes it.
 
-    Roll back in the reverse order of growing, and before anything else changes.
+    To be done with one or the other before that request grows again.
     """
 
     __slots__ = ("_first", "_manager", "_request_id", "new_blocks")
@@ -222,9 +222,7 @@ class KVCacheManager:
         extend_chain(chain, request.all_token_ids, num_blocks, self.block_size)
 
     def _open(self, request: Request) -> RequestBlocks:
-        record = RequestBlocks(
-            len(self.groups), self._blocks_for(request.num_tokens), self._blocks_for(request.max_num_tokens - 1)
-        )
+        record = RequestBlocks(len(self.groups), self._blocks_for(request.num_tokens), self._blocks_for(request.max_num_tokens - 1))
         self._records[request.request_id] = record
         self._ledger.add(record, self.block_size)
         return record

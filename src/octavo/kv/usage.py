@@ -1,12 +1,12 @@
 """Where every slot of the KV pool is, now.
 
-    held   slots in blocks that running requests own (a shared block counts once)
-    live   slots that hold a computed token some running request attends to (a shared one counts once)
-    tail   unfilled slots of each request's last block             reserved   slots held for tokens that have not come
-    stale  slots behind a sliding window, still held               cached     slots kept only by the prefix index (evictable)
-    free   the rest          external   the part of free that the head of the queue cannot use, for want of one run
+held   slots in blocks that running requests own (a shared block counts once)
+live   slots that hold a computed token some running request attends to (a shared one counts once)
+tail   unfilled slots of each request's last block             reserved   slots held for tokens that have not come
+stale  slots behind a sliding window, still held               cached     slots kept only by the prefix index (evictable)
+free   the rest          external   the part of free that the head of the queue cannot use, for want of one run
 
-    held = live + tail + reserved + stale                          held + cached + free = total
+held = live + tail + reserved + stale                          held + cached + free = total
 """
 
 from __future__ import annotations

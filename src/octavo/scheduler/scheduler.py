@@ -30,11 +30,12 @@ class Scheduler:
     because the runner executes steps in order: whoever gets such a block writes it in a later step, reads only what it wrote itself,
     and the block was not shared, since only blocks confirmed by ``mark_computed`` are.
 
-    **Preemption cannot thrash.** A request gives way only to one of lower class, or of its own class that started before it; it
-    resumes before any newcomer of its class, and only when its whole prefill fits. When it gives way, fewer blocks are left than its
-    prefill needs, or they would have sufficed without it; and until a request ends, seniors only take more. So between two preemptions
-    of one request, for a senior of its class, one of the seniors it started behind must end. Those are fewer than max_num_seqs: so is
-    the number of its preemptions, apart from those in favour of a lower class (at most one for each start or growth there).
+    **Preemption cannot thrash.** A request gives way only to one that ranks before it: of a class that is served first, or of its own
+    class and started earlier. It resumes before any newcomer of its class starts, and only when its whole prefill fits. When it gives
+    way, fewer blocks are left than its prefill needs (or the one that took them would have had enough without it), and until a
+    request ends the running only take more. So between two preemptions of a request, one that ranks before it ends: it is preempted
+    at most as often as requests that rank before it run during its life. Under fcfs those ran when it first started: there are
+    fewer than max_num_seqs. (One that finds its tokens in others' cached blocks may resume sooner; those it need not recompute.)
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, clock: Callable[[], float] = time.time) -> None:
@@ -115,8 +116,10 @@ class Scheduler:
         return head
 
     def _advance(self, request: Request, step: Step) -> None:
-        """Give a running request its tokens, taking blocks from juniors if need be. Without juniors it keeps its blocks and waits
-        for its seniors, who are never held up by it."""
+        """Give a running request its tokens, taking blocks from its juniors if need be.
+
+        The most junior one takes from nobody: it keeps what it has and waits. That holds up no senior, who may take it away.
+        """
         count = min(request.num_uncomputed_tokens, step.budget)
         if count <= 0:
             return  # all its tokens are in flight
@@ -154,12 +157,12 @@ class Scheduler:
         return len(self.running) + len(step.starts) < self.config.max_num_seqs
 
     def _make_room(self, request: Request, hit: PrefixHit, step: Step) -> bool:
-        """Whether there are a seat and blocks for the head of the queue, after preempting running ones of a lower class if that helps.
+        """Whether there are a seat and blocks for the head of the queue, after preempting running requests if that helps.
 
-        It has its turn before those that have not had theirs only if they are of a lower class: see _next.
+        Those that have not had their turn when the head has its own are all of a class served later: see _next.
         """
-        lower = self.running[step.position :]
-        if lower and not self.kv.can_start(request, hit, without=lower):
+        later = self.running[step.position :]
+        if later and not self.kv.can_start(request, hit, without=later):
             return False
         while not (self._has_seat(step) and self.kv.can_start(request, hit)):
             if step.position == len(self.running):
@@ -292,9 +295,7 @@ class Scheduler:
         error = f"the KV pool refused blocks to the only running request, which holds {request.num_computed_tokens} tokens"
         self._outbox.append(self._end(request, Stop(FinishReason.ERROR), error=error))
 
-    def _end(
-        self, request: Request, stop: Stop, result: EngineCoreOutput | None = None, error: str | None = None
-    ) -> EngineCoreOutput:
+    def _end(self, request: Request, stop: Stop, result: EngineCoreOutput | None = None, error: str | None = None) -> EngineCoreOutput:
         """Take the request out and give its blocks back; ``result`` (or a new one) becomes its last message."""
         if request.status is RequestStatus.RUNNING:
             self._leave(request)

@@ -6,9 +6,13 @@ prefix is found by looking hashes up in order until one is unknown.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
-from octavo.kv.interfaces import BlockHash, BlockIds, PoolSpec
+from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, PoolSpec
+
+_UNKNOWN = -1
 
 
 class HashPrefixIndex:
@@ -19,9 +23,12 @@ class HashPrefixIndex:
         self._hash_of: list[BlockHash | None] = [None] * spec.num_blocks
 
     def lookup(self, hashes: list[BlockHash]) -> BlockIds:
-        # iter(call, None) calls until the first None, a hash that is unknown: the loop runs in C.
-        known = iter(map(self._block_of.get, hashes).__next__, None)
-        return np.fromiter(known, np.int32)
+        if not hashes or hashes[0] not in self._block_of:
+            return NO_BLOCKS
+        # All at once, past an unknown one too: a loop in C over 8,192 hashes costs less than one in Python over a third of them.
+        blocks = np.fromiter(map(self._block_of.get, hashes, itertools.repeat(_UNKNOWN)), np.int32, len(hashes))
+        unknown = np.flatnonzero(blocks == _UNKNOWN)
+        return blocks[: unknown[0]] if len(unknown) else blocks
 
     def insert(self, hashes: list[BlockHash], blocks: BlockIds) -> BlockIds:
         remembered = []

@@ -1,0 +1,143 @@
+"""What the scheduler and the KV core cost, without a model.
+
+usage: python benchmarks/kv/bench_scheduler.py          medians, in microseconds, with the limits they are held to
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+from octavo.config import KV_POLICIES
+from octavo.kv.kv_cache_manager import KVCacheManager
+from octavo.request import EngineCoreRequest, Request
+from octavo.runner.interface import LayerGroup
+from octavo.sampling_params import SamplingParams
+from octavo.scheduler.config import SchedulerConfig
+from octavo.scheduler.output import RunnerOutput
+from octavo.scheduler.scheduler import Scheduler
+
+BLOCK_SIZE = 16
+LONG_CONTEXT = 8192
+"""Blocks of a 128k context."""
+
+
+def new_manager(num_blocks: int) -> KVCacheManager:
+    return KVCacheManager([LayerGroup("all", 1, 1024)], [num_blocks], BLOCK_SIZE, KV_POLICIES["paged"], "benchmark")
+
+
+def new_request(request_id: str, length: int, first: int = 0, max_tokens: int = 1000) -> Request:
+    prompt = [(first + 7 * i) % 50_000 for i in range(length)]
+    return Request(EngineCoreRequest(request_id, prompt, SamplingParams(max_tokens=max_tokens, seed=0)))
+
+
+def steps(num_running: int, num_waiting: int, num_blocks: int, measured: int = 300) -> float:
+    """schedule() + update_from_output() with everything decoding, in seconds."""
+    config = SchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=32768, max_model_len=4096)
+    scheduler = Scheduler(config, new_manager(num_blocks))
+    for i in range(num_running + num_waiting):
+        scheduler.add_request(new_request(f"request {i}", 20 + i % 60, first=i))
+    seconds = []
+    for _ in range(measured):
+        start = time.perf_counter()
+        scheduled = scheduler.schedule()
+        planned = time.perf_counter()
+        output = RunnerOutput(scheduled.step_id, {request_id: [5] for request_id in scheduled.num_scheduled_tokens})
+        ran = time.perf_counter()
+        scheduler.update_from_output(scheduled, output)
+        seconds.append(time.perf_counter() - ran + planned - start)
+    assert len(scheduler.running) == num_running
+    return statistics.median(seconds[5:])
+
+
+def take(kv: KVCacheManager, request: Request) -> None:
+    growth = kv.allocate_slots(request, LONG_CONTEXT * BLOCK_SIZE)
+    assert growth is not None
+    growth.commit()
+
+
+def private(num_blocks: int, repeats: int = 30) -> tuple[float, float]:
+    """Allocating and freeing 8,192 blocks that nobody shares; not evicting."""
+    kv, request = new_manager(num_blocks), new_request("long", LONG_CONTEXT * BLOCK_SIZE)
+    return alternate(repeats, lambda: take(kv, request), lambda: kv.free(request))
+
+
+def shared(num_blocks: int, repeats: int = 30) -> tuple[float, float]:
+    """Taking and freeing the 8,192 cached blocks of a prefix; the look-up is measured apart."""
+    kv, owner = new_manager(num_blocks), new_request("owner", LONG_CONTEXT * BLOCK_SIZE)
+    take(kv, owner)
+    kv.mark_computed(owner, LONG_CONTEXT * BLOCK_SIZE)
+    kv.free(owner)
+    request = new_request("sharer", LONG_CONTEXT * BLOCK_SIZE + 1)
+    hit = kv.get_computed_blocks(request)
+    assert hit.num_tokens == LONG_CONTEXT * BLOCK_SIZE
+    return alternate(repeats, lambda: kv.allocate_slots(request, 1, hit), lambda: kv.free(request))
+
+
+def look_up(num_blocks: int, repeats: int = 30) -> tuple[float, float]:
+    """Finding 8,192 cached blocks; hashing them the first time (once per full block of a request)."""
+    kv, owner = new_manager(num_blocks), new_request("owner", LONG_CONTEXT * BLOCK_SIZE + 1)
+    take(kv, owner)
+    kv.mark_computed(owner, LONG_CONTEXT * BLOCK_SIZE)
+    return alternate(repeats, lambda: kv.get_computed_blocks(owner), owner.block_hashes.clear, lambda: kv.get_computed_blocks(owner))
+
+
+def evicting(repeats: int = 10) -> float:
+    """Allocating 8,192 blocks when each of them has to be evicted from the index."""
+    seconds = []
+    for _ in range(repeats):
+        kv, owner = new_manager(LONG_CONTEXT), new_request("owner", LONG_CONTEXT * BLOCK_SIZE)
+        take(kv, owner)
+        kv.mark_computed(owner, LONG_CONTEXT * BLOCK_SIZE)
+        kv.free(owner)
+        assert kv.pools[0].num_idle == LONG_CONTEXT
+        start = time.perf_counter()
+        take(kv, new_request_like(owner))
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def new_request_like(other: Request) -> Request:
+    return Request(EngineCoreRequest("another", other.prompt_token_ids, other.sampling_params))
+
+
+def alternate(repeats: int, first: Callable[[], object], *then: Callable[[], object]) -> tuple[float, float]:
+    """Medians of the first and the last of some calls made in turn, in seconds."""
+    firsts, lasts = [], []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        first()
+        firsts.append(time.perf_counter() - start)
+        for call in then:
+            start = time.perf_counter()
+            call()
+        lasts.append(time.perf_counter() - start)
+    return statistics.median(firsts), statistics.median(lasts)
+
+
+def report(name: str, seconds: float, limit_us: float | None = None) -> None:
+    limit = f"   limit {limit_us:,.0f}" if limit_us else ""
+    print(f"{name:64} {seconds * 1e6:10,.1f}{limit}")
+
+
+def main() -> None:
+    print(f"{'microseconds, medians':64}")
+    alone = steps(256, 0, 20_000)
+    report("schedule + update, 256 decoding", alone, 1000)
+    report("the same with 10,000 waiting", steps(256, 10_000, 20_000), 1.2e6 * alone)
+    report("schedule + update, 256 decoding, pool of 1,000,000 blocks", steps(256, 0, 1_000_000), 1.5e6 * alone)
+    for num_blocks in (10_000, 1_000_000):
+        pool = f"8,192 blocks of {num_blocks:,}"
+        for kind, measure in (("private", private), ("shared", shared)):
+            took, freed = measure(num_blocks)
+            report(f"{pool}, {kind}: allocate", took, 200)
+            report(f"{pool}, {kind}: free", freed, 200)
+    found, hashed = look_up(10_000)
+    report("8,192 blocks: look up", found)
+    report("8,192 blocks: hash, once a request, and look up", hashed)
+    report("8,192 blocks, each evicted from the index: allocate", evicting(), 2000)
+
+
+if __name__ == "__main__":
+    main()

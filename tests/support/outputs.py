@@ -17,7 +17,7 @@ OUTPUTS = {
     "letters": [IDS[piece] for piece in ("ABC", "DEF", "G", "HI", "J")],
     "emoji": byte_ids("a😊b"),
     "accents": byte_ids("ďábelské 夢"),
-    "cut": byte_ids("a".encode() + "😊".encode()[:2]),
+    "cut": byte_ids(b"a" + "😊".encode()[:2]),
     "special": [IDS["Hello"], IM_END, IDS[" world"]],
     "long": [IDS["G"]] * 1500,
     "spaces": byte_ids("  two  spaces .\n\n has"),

@@ -85,13 +85,15 @@ async def _run(engine: AsyncLLMEngine, settings: ServerSettings, listener: socke
     from octavo.server.app import create_app
     from octavo.server.http_server import HttpServer
 
-    engine_ready = time.monotonic()
-    phases = dict(engine.info.phases)
+    info = engine.info
+    logger.info("Instruction set %s, %d threads, numerics_id %.12s", info.isa, info.num_threads, info.numerics_id)
+    phases = dict(info.phases)
     app = create_app(engine, settings, phases)
 
     def ready() -> None:
-        phases["http"] = time.monotonic() - engine_ready
-        _announce(settings, listener, time.monotonic() - start)
+        seconds = time.monotonic() - start
+        phases["http"] = max(0.0, seconds - info.start_seconds)  # what it took longer than the engine beside it
+        _announce(settings, listener, seconds)
 
     async def abort_all() -> None:
         await engine.abort(list(app.state.serving.in_flight))

@@ -1,0 +1,52 @@
+"""The engine's metrics are its last stats, no more and no less."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from octavo.kv.usage import GroupUsage, KVUsage
+from octavo.metrics.engine import EngineCollector
+from octavo.outputs import EngineStats
+
+LABELS = {"model_name": "m"}
+
+
+def test_gauges_and_counters_follow_the_stats() -> None:
+    stats = EngineStats()
+    registry = CollectorRegistry()
+    registry.register(EngineCollector("m", lambda: stats, {"engine": {"isa": "avx2"}}, {"load": 0.5, "import": 0.25}))
+    assert registry.get_sample_value("octavo_num_requests_running", LABELS) == 0
+    assert registry.get_sample_value("octavo_kv_cache_usage_perc", LABELS) == 0
+
+    stats = EngineStats(running=3, waiting=2, oldest_waiting_s=1.5, preemptions=4, prompt_tokens=100, generation_tokens=50)
+    stats.prefix_queries, stats.prefix_hits, stats.recomputed_tokens = 90, 30, 7
+    expected = {
+        "num_requests_running": 3,
+        "num_requests_waiting": 2,
+        "oldest_waiting_seconds": 1.5,
+        "num_preemptions_total": 4,
+        "prompt_tokens_total": 100,
+        "generation_tokens_total": 50,
+        "prefix_cache_queries_total": 90,
+        "prefix_cache_hits_total": 30,
+        "recomputed_tokens_total": 7,
+    }
+    assert {name: registry.get_sample_value(f"octavo_{name}", LABELS) for name in expected} == expected
+    assert registry.get_sample_value("octavo_engine_info", {"isa": "avx2"}) == 1
+    assert registry.get_sample_value("octavo_startup_phase_seconds", LABELS | {"phase": "load"}) == 0.5
+
+
+def test_kv_16_block_use_and_token_use_are_two_gauges() -> None:
+    """17 tokens in two blocks of 16: 32 slots are held, 17 live, 15 tail (47 %)."""
+    unused = dict.fromkeys(("reserved", "stale", "cached", "external"), 0)
+    group = GroupUsage("full", 16, 1600, total=64, held=32, live=17, tail=15, free=32, largest_free_run=2, **unused)
+    stats = EngineStats(kv=KVUsage((group,)).as_dict())
+    registry = CollectorRegistry()
+    registry.register(EngineCollector("m", lambda: stats, {}, {}))
+    assert registry.get_sample_value("octavo_kv_cache_usage_perc", LABELS) == 0.5
+    assert registry.get_sample_value("octavo_kv_cache_token_usage_perc", LABELS) == 17 / 64
+    assert registry.get_sample_value("octavo_kv_cache_efficiency", LABELS) == 17 / 32
+    places = {state: LABELS | {"group": "full", "state": state} for state in ("live", "tail", "free")}
+    slots = {state: registry.get_sample_value("octavo_kv_cache_slots", labels) for state, labels in places.items()}
+    assert slots == {"live": 17, "tail": 15, "free": 32}
+    assert registry.get_sample_value("octavo_kv_cache_bytes", LABELS | {"group": "full", "state": "held"}) == 3200

@@ -1,0 +1,60 @@
+"""/metrics as a dashboard reads it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.live_server import LiveServer
+from support.outputs import SEEDS
+
+GOLDEN = {
+    "gauge": """num_requests_running num_requests_waiting oldest_waiting_seconds kv_cache_usage_perc kv_cache_token_usage_perc
+        kv_cache_efficiency kv_cache_slots kv_cache_bytes startup_phase_seconds engine_info cache_config_info""",
+    "counter": """prompt_tokens generation_tokens num_preemptions recomputed_tokens prefix_cache_queries prefix_cache_hits engine_steps
+        engine_step_seconds engine_native_seconds request_success""",
+    "histogram": """time_to_first_token_seconds inter_token_latency_seconds request_time_per_output_token_seconds
+        e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds request_decode_time_seconds
+        request_inference_time_seconds request_prompt_tokens request_generation_tokens""",
+}
+"""Names that dashboards rely on: they may be added to; one that goes stays here, and in /metrics, for a release more."""
+
+
+def families(server: LiveServer) -> dict[str, str]:
+    response = server.client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    return {family.name: family.type for family in text_string_to_metric_families(response.text)}
+
+
+def test_ob_06_ob_08_names_and_types_are_stable(server: LiveServer) -> None:
+    found = families(server)
+    expected = {f"octavo_{name}": kind for kind, names in GOLDEN.items() for name in names.split()}
+    assert {name: found.get(name) for name in expected} == expected
+    assert {name for name in found if name.startswith("octavo_")} == set(expected)
+
+
+def test_ob_05_time_to_first_token_matches_the_client(slow: LiveServer) -> None:
+    name = "octavo_time_to_first_token_seconds"
+    before, count = slow.gauge(f"{name}_sum"), slow.gauge(f"{name}_count")
+    measured = 0.0
+    for _ in range(5):
+        start = time.monotonic()
+        body = {"prompt": [5] * 100, "max_tokens": 2, "seed": SEEDS["long"], "stream": True, "cache_salt": str(start)}
+        with slow.client.stream("POST", "/v1/completions", json=body) as response:
+            events = response.iter_bytes()
+            next(events)
+            measured += time.monotonic() - start
+            assert b"[DONE]" in b"".join(events)
+    assert slow.gauge(f"{name}_count") - count == 5
+    assert slow.gauge(f"{name}_sum") - before == pytest.approx(measured, rel=0.2)
+
+
+def test_counters_count_tokens_and_hits(server: LiveServer) -> None:
+    names = ("octavo_prompt_tokens_total", "octavo_generation_tokens_total", "octavo_prefix_cache_hits_total")
+    before = [server.gauge(name) for name in names]
+    for _ in range(2):
+        body = {"prompt": [9] * 40, "max_tokens": 3, "cache_salt": "counters"}
+        assert server.post("/v1/completions", body).status_code == 200
+    assert [server.gauge(name) - start for name, start in zip(names, before, strict=True)] == [80, 6, 32]

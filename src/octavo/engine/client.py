@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from octavo.config import EngineArgs
 from octavo.engine.info import EngineInfo
-from octavo.outputs import EngineCoreOutputs
+from octavo.outputs import EngineCoreOutputs, EngineStats
 from octavo.request import EngineCoreRequest
 
 if TYPE_CHECKING:
@@ -120,6 +120,10 @@ class InProcessClient:
         outputs = self._core.step()
         self._progress.stepped(outputs)
         return outputs
+
+    def stats(self) -> EngineStats:
+        """Gauges as they stand, and totals since the start."""
+        return self._core.stats()
 
     def kv_usage(self) -> dict[str, object]:
         """The pool's accounting, see octavo.kv.usage."""

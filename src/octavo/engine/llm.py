@@ -105,6 +105,10 @@ class LLM:
     def get_tokenizer(self) -> Tokenizer:
         return self._tokenizer
 
+    def stats(self) -> EngineStats:
+        """The engine's counters: what ran, what was found in the prefix cache, preemptions, time in steps and in native code."""
+        return self._engine.stats()
+
     def kv_usage(self) -> dict[str, Any]:
         """The KV pool's accounting now, in slots and bytes (octavo.kv.usage)."""
         return self._engine.kv_usage()

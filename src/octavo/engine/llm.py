@@ -15,7 +15,7 @@ from octavo.engine.output_processor import OutputKind, OutputProcessor, RequestS
 from octavo.engine.processor import InputProcessor, PreparedRequest, Prompt, load_model_tokenizer, render_chat
 from octavo.engine.progress import ProgressBar
 from octavo.errors import InvalidRequestError
-from octavo.outputs import EngineStats, RequestOutput
+from octavo.outputs import EngineStats, FinishReason, RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.tokenizer.tokenizer import Tokenizer
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from octavo.errors import InvalidRequestError
 from octavo.server.auth import PUBLIC_PATHS
 from octavo.server.settings import ServerSettings
 from support.live_server import LiveServer
@@ -62,6 +63,11 @@ def test_se_14_keys_are_never_logged(guarded: LiveServer, caplog: pytest.LogCapt
     written = caplog.text + "".join(capfd.readouterr())
     assert "Zq8" not in written
     assert "Zq8" not in repr(ServerSettings(served_model_names=("m",), api_keys=KEYS))
+
+
+def test_an_empty_key_is_no_key() -> None:
+    with pytest.raises(InvalidRequestError, match="api_key is empty"):
+        ServerSettings(served_model_names=("m",), api_keys=("",))
 
 
 def test_without_keys_nothing_is_asked(server: LiveServer) -> None:

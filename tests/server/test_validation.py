@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -207,6 +209,19 @@ def test_se_13_large_bodies(server: LiveServer) -> None:
 
     assert server.post("/v1/completions", content=endless()).status_code == 413
     assert server.client.get("/health").status_code == 200
+
+
+def test_se_13_slow_body(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("octavo.server.body.BODY_TIMEOUT_S", 0.1)
+    parts = urlsplit(server.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=5) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert b"408" in connection.recv(1000)
+
+
+def test_se_02_too_many_choices(server: LiveServer) -> None:
+    assert refused(server, prompt=["a"] * 100, n=21)["param"] == "n"
+    assert refused(server, prompt=["a"] * 1025)["param"] == "prompt"
 
 
 def test_wrong_methods_and_paths(server: LiveServer) -> None:

@@ -54,6 +54,8 @@ def _pairs(title: str, values: dict[str, Any]) -> Any:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None)
+    table.add_column()
+    table.add_column(overflow="fold")
     for name, value in values.items():
         table.add_row(name.replace("_", " "), str(value))
     return table

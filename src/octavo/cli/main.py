@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 
 import typer
 from typer.exceptions import TyperException
 
-from octavo import envs
 from octavo.cli import bench, chat, generate, inspect, pull, serve, version
 from octavo.cli.options import in_flags
+from octavo.engine.logs import show_logs
 from octavo.errors import InvalidRequestError, OctavoError
 
 commands = typer.Typer(
@@ -29,7 +28,7 @@ commands.add_typer(bench.commands, name="bench")
 def app(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 2 for a bad value, 1 for what failed; each is told in one line."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    logging.basicConfig(level=envs.log_level().upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    show_logs()
     try:
         status = typer.main.get_command(commands).main(arguments, prog_name="octavo", standalone_mode=False)
     except TyperException as error:

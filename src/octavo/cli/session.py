@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from octavo import envs
 from octavo.config import AsyncEngineArgs
 from octavo.engine.async_llm import AsyncLLMEngine
 from octavo.engine.processor import Prompt
@@ -41,7 +43,9 @@ class Session:
 
 @contextmanager
 def open_session(args: AsyncEngineArgs) -> Iterator[Session]:
-    """A session with the model of ``args``."""
+    """A session with the model of ``args``; the log keeps quiet unless OCTAVO_LOG_LEVEL says otherwise."""
+    if envs.log_level() == "info":
+        logging.getLogger("octavo").setLevel(logging.WARNING)
     engine = AsyncLLMEngine.from_engine_args(args)
     try:
         with asyncio.Runner() as runner:

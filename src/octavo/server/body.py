@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
 
 from octavo.server.errors import ApiError
 from octavo.server.settings import BODY_TIMEOUT_S, MAX_BODY_BYTES
@@ -38,6 +39,8 @@ async def read(request: Request) -> bytes:
                 if size > MAX_BODY_BYTES:
                     raise _too_large(size)
                 chunks.append(chunk)
+    except ClientDisconnect:
+        raise ApiError(400, "the client left before its body was complete", code="incomplete_body") from None
     except TimeoutError:
         raise ApiError(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s", code="body_timeout") from None
     return b"".join(chunks)

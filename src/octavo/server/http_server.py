@@ -48,6 +48,8 @@ class HttpServer(uvicorn.Server):
                 server_header=False,
             )
         )
+        if access_log:
+            _show_access_log()
         self._shutdown_timeout = shutdown_timeout
         self._on_ready = on_ready
         self._on_timeout = on_timeout
@@ -78,3 +80,12 @@ class HttpServer(uvicorn.Server):
     async def _lose_patience(self) -> None:
         await asyncio.sleep(self._shutdown_timeout)
         await self._on_timeout()
+
+
+def _show_access_log() -> None:
+    """uvicorn's line for each request, where Octavo's own log goes."""
+    access = logging.getLogger("uvicorn.access")
+    access.setLevel(logging.INFO)
+    access.propagate = False
+    for handler in logging.getLogger("octavo").handlers:
+        access.addHandler(handler)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from octavo.errors import InvalidRequestError
+
 MAX_BODY_BYTES = 16 * 2**20
 """Largest request body; a prompt of 128k token ids takes about 1 MiB."""
 
@@ -25,3 +27,9 @@ class ServerSettings:
     """A Jinja template that replaces the model's own."""
     shutdown_timeout: float = 5.0
     """Seconds that running requests get to finish after SIGTERM or SIGINT; then they are aborted."""
+
+    def __post_init__(self) -> None:
+        if not self.served_model_names or not all(self.served_model_names):
+            raise InvalidRequestError("served_model_name is empty: it needs at least one character", field="served_model_name")
+        if not all(self.api_keys):
+            raise InvalidRequestError("api_key is empty: anybody would have it", field="api_key")

@@ -14,6 +14,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from octavo.engine.processor import PreparedRequest, Prompt
+from octavo.errors import InvalidRequestError
 from octavo.outputs import CompletionOutput, FinishReason, RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.server.body import parse_body
@@ -28,6 +29,9 @@ from octavo.server.openai.usage import Usage
 from octavo.server.responses import EventStream, JsonResponse, WhileConnected
 from octavo.server.serving import Serving
 from octavo.tokenizer.tokenizer import Tokenizer
+
+MAX_CHOICES = 2048
+"""Choices of one request: its prompts times n."""
 
 
 class Completions:
@@ -54,12 +58,14 @@ class Completions:
         return JsonResponse(await run.collect(frame), headers=headers)
 
     async def _prepare(self, body: CompletionRequest, answer_id: str) -> list[PreparedRequest]:
-        params = _params(body)
+        params, prompts = _params(body), parse_prompts(body.prompt)
+        if len(prompts) * params.n > MAX_CHOICES:
+            raise InvalidRequestError(f"n = {params.n}: with {len(prompts)} prompts, at most {MAX_CHOICES // len(prompts)}", field="n")
         return [
             await self._serving.engine.prepare(
                 await self._prompt(body, prompt), params, f"{answer_id}-{number}", priority=body.priority or 0, cache_salt=body.cache_salt
             )
-            for number, prompt in enumerate(parse_prompts(body.prompt))
+            for number, prompt in enumerate(prompts)
         ]
 
     async def _prompt(self, body: CompletionRequest, prompt: str | list[int]) -> Prompt:

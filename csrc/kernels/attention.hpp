@@ -121,11 +121,28 @@ OCTAVO_FN void score_tiles(const float* q, const typename KV::Element* const* k,
   }
 }
 
+// Asks memory for V of tiles [t, t + kTiles), and for K of as many tiles after them. Blocks lie anywhere, so that hardware cannot foresee
+// the next one; with this a long context is read half as fast again.
+template <typename KV>
+OCTAVO_FN void fetch_ahead(const SplitView<KV>& view, size_t t, Span span, size_t head_dim) {
+  const auto fetch = [](const typename KV::Element* p, size_t numbers) __attribute__((always_inline)) {
+    for (size_t i = 0; i < numbers; i += 64 / sizeof *p) prefetch(p + i);
+  };
+  for (size_t g = 2 * t; g < 2 * (t + kTiles) && g * kGranule < span.end; ++g) {
+    if (g * kGranule + kGranule > span.begin) fetch(view.v[g], kGranule * head_dim);
+  }
+  for (size_t next = t + kTiles; next < t + 2 * kTiles && next * 16 < span.end; ++next) fetch(view.k[next], 16 * head_dim);
+}
+
+// ``cold``: nobody has read the split yet.
 template <typename KV, size_t R>
-OCTAVO_FN void score_rows(const float* q, const SplitView<KV>& view, Span span, size_t head_dim, float* scores) {
+OCTAVO_FN void score_rows(const float* q, const SplitView<KV>& view, Span span, size_t head_dim, bool cold, float* scores) {
   const size_t end = (span.end + 15) / 16;
   size_t t = span.begin / 16;
-  for (; t + kTiles <= end; t += kTiles) score_tiles<KV, R, kTiles>(q, view.k + t, head_dim, scores + t * 16);
+  for (; t + kTiles <= end; t += kTiles) {
+    if (cold) fetch_ahead<KV>(view, t, span, head_dim);
+    score_tiles<KV, R, kTiles>(q, view.k + t, head_dim, scores + t * 16);
+  }
   for (; t < end; ++t) score_tiles<KV, R, 1>(q, view.k + t, head_dim, scores + t * 16);
 }
 
@@ -246,7 +263,7 @@ void attend_rows(const AttentionArgs& args, const AttentionItem& item, ItemShape
     all = {spans[r].begin < all.begin ? spans[r].begin : all.begin, spans[r].end > all.end ? spans[r].end : all.end};
   }
   if (all.begin >= all.end) return;
-  score_rows<KV, R>(q, view, all, shape.head_dim, scores);
+  score_rows<KV, R>(q, view, all, shape.head_dim, row == 0, scores);
   SoftmaxSums sums[R];
   for (size_t r = 0; r < R; ++r) {
     const bool any = spans[r].begin < spans[r].end;

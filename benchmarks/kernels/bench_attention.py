@@ -1,0 +1,142 @@
+"""Times attention over paged K and V against the machine's limits: bytes over read bandwidth, or operations over its fp32 rate.
+
+    python benchmarks/kernels/bench_attention.py --model smollm2 --case 1x512 32x256 512+512 1x8192
+    python benchmarks/kernels/bench_attention.py --model gemma3-270m --kv-dtype fp16 --block-size 32
+
+A case is SEQUENCESxCONTEXT (each decodes one token), or TOKENS+CONTEXT (one sequence prefills so many tokens, which end at that context).
+All layers run in turn, each over its own memory, in blocks at random places. The fastest of --repeat rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import numpy as np
+
+from octavo import _native, envs
+from octavo.ops.threads import choose_cpus
+
+KV_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Attention layers of like shape."""
+
+    count: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int = 0
+
+
+MODELS = {
+    "smollm2": [Layers(30, 9, 3, 64)],
+    "gemma3-270m": [Layers(15, 4, 1, 256, 512), Layers(3, 4, 1, 256)],
+    "llama3-8b": [Layers(32, 32, 8, 128)],
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """``sequences`` of ``context`` tokens, the last ``queries`` of which are attended for."""
+
+    sequences: int
+    queries: int
+    context: int
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        if "x" in text:
+            sequences, context = text.split("x")
+            return cls(int(sequences), 1, int(context))
+        queries, context = text.split("+")
+        return cls(1, int(queries), int(context))
+
+    def attended(self, window: int) -> int:
+        """Positions seen by all queries of a sequence together."""
+        ends = np.arange(self.context - self.queries, self.context) + 1
+        return int(np.minimum(ends, window or ends).sum())
+
+    def held(self, window: int) -> int:
+        """Positions of one sequence that are read at all."""
+        return min(self.context, window + self.queries - 1) if window else self.context
+
+
+class AttentionBench:
+    """One program a kind of layer; K and V of zeros, which take as long as any numbers."""
+
+    def __init__(self, layers: Layers, case: Case, isa: str, pool: _native.ThreadPool, dtype: str, block_size: int) -> None:
+        self.layers, self.case = layers, case
+        blocks = -(-case.context // block_size)
+        self.kv = _native.KVStorage(isa, layers.count, case.sequences * blocks, block_size, layers.kv_heads, layers.head_dim, dtype)
+        table = np.random.default_rng(0).permutation(case.sequences * blocks).astype(np.int32).reshape(case.sequences, blocks)
+        first = case.context - case.queries
+        positions = np.tile(np.arange(first, case.context, dtype=np.int32), case.sequences)
+        self.step = (
+            positions * 0, positions, np.arange(case.sequences + 1, dtype=np.int32) * case.queries,
+            np.full(case.sequences, case.context, np.int32), [table], [positions * 0], positions[:0],
+        )  # fmt: skip
+        self._touch(isa, pool, table.size * block_size)
+        self.program = _native.Program(isa, pool)
+        q = self.program.add_buffer("f32", layers.heads * layers.head_dim, "tokens")
+        out = self.program.add_buffer("f32", layers.heads * layers.head_dim, "tokens")
+        for layer in range(layers.count):
+            ints = [layer, 0, layers.heads, layers.window]
+            self.program.add_op("attention", [q], [out], [None], ints, [layers.head_dim**-0.5, 0.0])
+        rows = np.random.default_rng(1).standard_normal((len(positions), layers.heads * layers.head_dim))
+        self.program.write(q, rows.astype(np.float32))
+
+    def _touch(self, isa: str, pool: _native.ThreadPool, slots: int) -> None:
+        """Write every slot once: memory never written is one page of zeros."""
+        columns = self.layers.kv_heads * self.layers.head_dim
+        writer = _native.Program(isa, pool)
+        k, out = (writer.add_buffer("f32", columns, "tokens") for _ in range(2))
+        for layer in range(self.layers.count):
+            writer.add_op("kv_write", [k, k], [], [], [layer, 0], [])
+        writer.add_op("add", [k, k], [out], [], [], [])
+        writer.write(k, np.zeros((slots, columns), np.float32))
+        index, ends = np.arange(slots, dtype=np.int32), np.array([0, slots], np.int32)
+        writer.run(self.kv, index * 0, index, ends, ends[1:], [np.zeros((1, 1), np.int32)], [index], index[:0])
+
+    def seconds(self, repeat: int) -> float:
+        best = float("inf")
+        for _ in range(repeat):
+            self.program.set_timing(True)
+            self.program.run(self.kv, *self.step)
+            best = min(best, sum(seconds for _, seconds, _ in self.program.timings()))
+        return best
+
+    def work(self, dtype: str) -> tuple[float, float]:
+        """Operations, and bytes of K and V that must be read."""
+        n = self.layers
+        operations = 4.0 * n.count * n.heads * n.head_dim * self.case.sequences * self.case.attended(n.window)
+        size = 2.0 * n.count * n.kv_heads * n.head_dim * self.case.sequences * self.case.held(n.window) * KV_BYTES[dtype]
+        return operations, size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=MODELS, default="smollm2")
+    parser.add_argument("--case", nargs="+", default=["1x512", "1x4096", "32x256", "512+512", "512+2048"])
+    parser.add_argument("--kv-dtype", choices=KV_BYTES, default="bf16")
+    parser.add_argument("--block-size", type=int, default=16)
+    parser.add_argument("--isa", choices=_native.supported_isas(), default=_native.supported_isas()[0])
+    parser.add_argument("--repeat", type=int, default=5)
+    args = parser.parse_args()
+    cpus = choose_cpus(envs.num_threads())
+    rates, pool = _native.machine_rates(cpus, 0.5), _native.ThreadPool(cpus)
+    print(f"{args.isa}, {len(cpus)} threads, {rates['read_bytes_s'] / 1e9:.1f} GB/s, fp32 {rates['fp32_flops_s'] / 1e9:.0f} Gop/s")
+    for text in args.case:
+        case, seconds, limit = Case.parse(text), 0.0, 0.0
+        for layers in MODELS[args.model]:
+            bench = AttentionBench(layers, case, args.isa, pool, args.kv_dtype, args.block_size)
+            operations, size = bench.work(args.kv_dtype)
+            seconds += bench.seconds(args.repeat)
+            limit += max(operations / rates["fp32_flops_s"], size / rates["read_bytes_s"])
+        print(f"{text:>10}  {seconds * 1e3:8.3f} ms a step, {100 * limit / seconds:5.1f} % of the limit")
+
+
+if __name__ == "__main__":
+    main()

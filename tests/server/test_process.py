@@ -20,7 +20,7 @@ import pytest
 from support.live_server import TESTS
 from support.outputs import OUTPUTS, SEEDS, TOKENIZER
 from support.scripted import SCRIPTED, Script
-from support.sse import chat_text, read_chunks, stream_text
+from support.sse import chat_text, read_chunks, read_events, stream_text
 from support.toy_tokenizer import write_model
 
 OCTAVO = (sys.executable, "-m", "octavo")
@@ -139,6 +139,7 @@ def test_no_torch_in_either_process(real: Served) -> None:
         mapped = Path(f"/proc/{pid}/maps").read_text()
         assert "python" in mapped
         assert not any(name in mapped for name in FORBIDDEN)
+    assert "octavo/_native" not in Path(f"/proc/{pids[0]}/maps").read_text()  # kernels are the engine's alone
 
 
 def test_no_torch_among_imported_modules() -> None:
@@ -159,6 +160,21 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
     assert served.process.returncode == 0
     assert "Traceback" not in served.log
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_ob_01_a_dead_engine_is_told(tmp_path: Path) -> None:
+    served = scripted(tmp_path, step_seconds=0.02)
+    body = {"prompt": "hi", "stream": True, "seed": SEEDS["long"], "max_tokens": 1000}
+    with served.client.stream("POST", "/v1/completions", json=body) as response:
+        events = response.iter_bytes()
+        text = next(events)
+        os.kill(served.pids()[1], signal.SIGKILL)
+        text += b"".join(events)
+    assert read_events(text.decode())[-1]["error"]["code"] == "engine_dead"
+    assert served.client.get("/health").status_code == 503
+    assert served.client.post("/v1/completions", json={"prompt": "hi"}).status_code == 503
+    assert served.client.post("/v1/completions", json={"prompt": "hi", "stream": True}).status_code == 503
+    assert served.stop() < 3
 
 
 def test_running_requests_finish_or_are_told(tmp_path: Path) -> None:
@@ -183,9 +199,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*OCTAVO, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_port_in_use_is_told_in_one_line_before_loading() -> None:
+def test_port_in_use_is_told_in_one_line_before_loading(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        result = run("serve", "/nonexistent.gguf", "--port", str(other.getsockname()[1]))
+        result = run("serve", str(tmp_path), "--port", str(other.getsockname()[1]))  # no model there, but that is found out later
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1
     assert "in use" in result.stderr

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from octavo.cli.options import engine_flags
+from octavo.cli.pull import ensure
 from octavo.config import AsyncEngineArgs
 
 
@@ -15,6 +16,7 @@ def command(args: AsyncEngineArgs, json: Annotated[bool, typer.Option("--json", 
     """Show a model as this machine would run it: its shape, each tensor's stored and run-time format, the program."""
     from octavo.runner.model_runner import inspect
 
+    ensure(args.model)
     facts = inspect(args)
     if json:
         import msgspec

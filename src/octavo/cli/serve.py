@@ -10,6 +10,7 @@ import typer
 
 from octavo import envs
 from octavo.cli.options import engine_flags, read_template
+from octavo.cli.pull import ensure
 from octavo.config import AsyncEngineArgs
 
 PANEL = "Server"
@@ -47,4 +48,5 @@ def command(
         chat_template=read_template(chat_template),
         shutdown_timeout=shutdown_timeout,
     )
+    ensure(args.model)
     serve(args, settings, access_log=access_log)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from octavo import envs
+from octavo.cli.pull import ensure
 from octavo.config import AsyncEngineArgs
 from octavo.engine.async_llm import AsyncLLMEngine
 from octavo.engine.processor import Prompt
@@ -46,6 +47,7 @@ def open_session(args: AsyncEngineArgs) -> Iterator[Session]:
     """A session with the model of ``args``; the log keeps quiet unless OCTAVO_LOG_LEVEL says otherwise."""
     if envs.log_level() == "info":
         logging.getLogger("octavo").setLevel(logging.WARNING)
+    ensure(args.model)
     engine = AsyncLLMEngine.from_engine_args(args)
     try:
         with asyncio.Runner() as runner:

@@ -55,7 +55,7 @@ class ChatCompletions:
         try:
             params = _params(body)
             prompt = await rendered(self._serving, body)
-            return await self._serving.engine.prepare(prompt, params, answer_id, priority=body.priority or 0, cache_salt=body.cache_salt)
+            return await self._serving.prepare(prompt, params, answer_id, body)
         except InvalidRequestError as error:
             raise _as_written(error, body) from None
 

@@ -62,9 +62,7 @@ class Completions:
         if len(prompts) * params.n > MAX_CHOICES:
             raise InvalidRequestError(f"n = {params.n}: with {len(prompts)} prompts, at most {MAX_CHOICES // len(prompts)}", field="n")
         return [
-            await self._serving.engine.prepare(
-                await self._prompt(body, prompt), params, f"{answer_id}-{number}", priority=body.priority or 0, cache_salt=body.cache_salt
-            )
+            await self._serving.prepare(await self._prompt(body, prompt), params, f"{answer_id}-{number}", body)
             for number, prompt in enumerate(prompts)
         ]
 

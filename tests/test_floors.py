@@ -45,8 +45,6 @@ def test_imports_are_absolute():
 def test_only_envs_reads_the_environment():
     for path, tree in modules().items():
         reads = [
-            node.lineno
-            for node in ast.walk(tree)
-            if (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"))
+            node.lineno for node in ast.walk(tree) if (isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv", "environb"))
         ]
         assert not reads or path == "envs.py", f"{path}: lines {reads}"

@@ -1,6 +1,7 @@
 """Types of the native module (csrc/). Arrays must be C-contiguous and of the given dtype; shapes are checked natively."""
 
 from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -46,9 +47,7 @@ class PackedWeight:
 class KVStorage:
     """K and V of all layers: per layer ``num_blocks`` blocks of ``block_size`` slots, in the kernels' own tile layout."""
 
-    def __init__(
-        self, isa: str, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: str
-    ) -> None:
+    def __init__(self, isa: str, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: str) -> None:
         """``dtype``: "bf16", "fp16" or "fp32". Memory is reserved, and touched on first use."""
     @property
     def nbytes(self) -> int: ...
@@ -114,8 +113,8 @@ def sample(
 def logprobs(
     pool: ThreadPool, logits: F32Array, chosen: Int32Array, num: int, isa: str | None = None
 ) -> tuple[Int32Array, F32Array, F32Array, Int32Array]:
-    """Log-softmax facts a row: the ``num`` likeliest ids (ties: lowest id first) and their log-probabilities [rows, num], then the chosen id's
-    log-probability and rank [rows] (1 + the number of tokens with a higher logit)."""
+    """Log-softmax facts a row: the ``num`` likeliest ids (ties: lowest id first) and their log-probabilities [rows, num], then the
+    chosen id's log-probability and rank [rows] (1 + the number of tokens with a higher logit)."""
 
 def machine_rates(cpus: Sequence[int], seconds: float) -> dict[str, float]:
     """Measured with pinned threads on ``cpus``: read_bytes_s, int8_ops_s, bf16_flops_s, fp32_flops_s."""

@@ -44,45 +44,47 @@ class EngineArgs:
     model: str = setting("smollm2", "An alias, a .gguf file, a folder with safetensors, or a Hugging Face id.", numerics=True)
     tokenizer: str | None = setting(None, "Where the tokenizer comes from, when not from the model.", numerics=False)
     dtype: str = setting(
-        "auto", "Arithmetic: auto keeps the file's formats; float32 dequantizes everything.", numerics=True,
+        "auto",
+        "Arithmetic: auto keeps the file's formats; float32 dequantizes everything.",
+        numerics=True,
         choices=("auto", "bfloat16", "float32"),
     )
-    quantization: str | None = setting(
-        None, "Quantize full-precision weights at load.", numerics=True, choices=("int8", "int4")
-    )
+    quantization: str | None = setting(None, "Quantize full-precision weights at load.", numerics=True, choices=("int8", "int4"))
     max_model_len: int | None = setting(
-        None, "Most tokens of one sequence, prompt and output; by default what the model was trained for.", numerics=False,
-        low=1, high=2**24,
+        None,
+        "Most tokens of one sequence, prompt and output; by default what the model was trained for.",
+        numerics=False,
+        low=1,
+        high=2**24,
     )
     max_num_seqs: int = setting(256, "Most sequences in one step.", numerics=False, low=1, high=65536)
     max_num_batched_tokens: int = setting(
         512, "Most tokens in one step; a longer prompt is prefilled in chunks.", numerics=False, low=1, high=2**20
     )
-    enable_chunked_prefill: bool = setting(
-        True, "Spread a long prefill over steps, so that decodes go on beside it.", numerics=False
-    )
+    enable_chunked_prefill: bool = setting(True, "Spread a long prefill over steps, so that decodes go on beside it.", numerics=False)
     scheduling_policy: str = setting(
         "fcfs", "Order of the waiting: by arrival, or by priority first.", numerics=False, choices=("fcfs", "priority")
     )
     block_size: int = setting(16, "Tokens in a KV block.", numerics=False, low=8, high=64)
     kv_cache_dtype: str = setting(
-        "auto", "How K and V are stored; auto is bfloat16 (float32 under --dtype float32).", numerics=True,
+        "auto",
+        "How K and V are stored; auto is bfloat16 (float32 under --dtype float32).",
+        numerics=True,
         choices=("auto", "bfloat16", "bf16", "fp16", "float16", "fp32", "float32"),
     )
     gpu_memory_utilization: float = setting(
-        0.4, "The share of the machine's free memory that KV may take (the name is vLLM's; it holds for a CPU too).",
-        numerics=False, low=0.01, high=1.0,
+        0.4,
+        "The share of the machine's free memory that KV may take (the name is vLLM's; it holds for a CPU too).",
+        numerics=False,
+        low=0.01,
+        high=1.0,
     )
     kv_cache_memory_bytes: int | None = setting(
         None, "KV memory in bytes, exactly; overrides gpu_memory_utilization.", numerics=False, low=1, high=2**50
     )
-    num_gpu_blocks_override: int | None = setting(
-        None, "KV blocks, exactly; overrides both.", numerics=False, low=1, high=2**31 - 1
-    )
+    num_gpu_blocks_override: int | None = setting(None, "KV blocks, exactly; overrides both.", numerics=False, low=1, high=2**31 - 1)
     enable_prefix_caching: bool = setting(True, "Share computed KV blocks between equal prefixes.", numerics=False)
-    kv_policy: str = setting(
-        "paged", "A set of KV policies, one a seam.", numerics=False, choices=tuple(KV_POLICIES)
-    )
+    kv_policy: str = setting("paged", "A set of KV policies, one a seam.", numerics=False, choices=tuple(KV_POLICIES))
     kv_placement: str | None = setting(None, "Override which free blocks a request gets.", numerics=False)
     kv_prefix_index: str | None = setting(None, "Override how shared prefixes are found.", numerics=False)
     kv_eviction: str | None = setting(None, "Override which idle cached block goes first.", numerics=False)
@@ -92,17 +94,15 @@ class EngineArgs:
         None, "Compute threads; by default from CPU affinity and the cgroup's quota.", numerics=False, low=1, high=1024
     )
     isa: str | None = setting(
-        None, "Force an instruction set; by default the best this CPU has.", numerics=True,
+        None,
+        "Force an instruction set; by default the best this CPU has.",
+        numerics=True,
         choices=("avx512", "avx2", "generic"),
     )
-    seed: int | None = setting(
-        None, "Makes the seeds drawn for unseeded requests repeatable.", numerics=False, low=0, high=2**63 - 1
-    )
+    seed: int | None = setting(None, "Makes the seeds drawn for unseeded requests repeatable.", numerics=False, low=0, high=2**63 - 1)
     tensor_parallel_size: int = setting(1, "Devices a model is split over; this build has one.", numerics=True, low=1, high=1)
     max_logprobs: int = setting(20, "Most logprobs a request may ask for.", numerics=False, low=0, high=100)
-    runner_cls: str = setting(
-        "octavo.runner.model_runner:ModelRunner", "The class that runs a step, as module:name.", numerics=False
-    )
+    runner_cls: str = setting("octavo.runner.model_runner:ModelRunner", "The class that runs a step, as module:name.", numerics=False)
 
     def __post_init__(self) -> None:
         for spec in dataclasses.fields(self):
@@ -140,6 +140,6 @@ def _check(name: str, value: Any, rule: Any) -> None:
     low, high, choices = rule["low"], rule["high"], rule["choices"]
     if choices is not None and value not in choices:
         raise InvalidRequestError(f"{name} = {value!r}: choose one of {', '.join(choices)}", field=name)
-    if low is not None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-            raise InvalidRequestError(f"{name} = {value!r}: it must be {low} to {high}", field=name)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if low is not None and not (is_number and low <= value <= high):
+        raise InvalidRequestError(f"{name} = {value!r}: it must be {low} to {high}", field=name)

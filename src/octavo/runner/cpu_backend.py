@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from octavo.ops.threads import choose_cpus
 
 from octavo import _native, envs
 from octavo.config import EngineArgs
@@ -15,6 +14,7 @@ from octavo.errors import InvalidRequestError
 from octavo.models.config import ModelConfig
 from octavo.ops.cpu import CpuExecutor
 from octavo.ops.spec import F32Array, Parameter, StepInputs
+from octavo.ops.threads import choose_cpus
 from octavo.runner.loading import LoadedModel
 from octavo.runner.sampler import Sampler
 from octavo.weights.formats import Weight

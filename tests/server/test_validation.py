@@ -219,6 +219,11 @@ def test_se_13_slow_body(server: LiveServer, monkeypatch: pytest.MonkeyPatch) ->
         assert b"408" in connection.recv(1000)
 
 
+def test_api_53_priority_needs_the_policy(server: LiveServer) -> None:
+    assert "--scheduling-policy" in refused(server, priority=1)["message"]
+    assert server.post("/v1/completions", {"prompt": "hi", "priority": 0}).status_code == 200
+
+
 def test_se_02_too_many_choices(server: LiveServer) -> None:
     assert refused(server, prompt=["a"] * 100, n=21)["param"] == "n"
     assert refused(server, prompt=["a"] * 1025)["param"] == "prompt"

@@ -69,7 +69,7 @@ def engine_flags(command: Command) -> Command:
 
     The other parameters stay as they are. A bad value raises InvalidRequestError, which octavo.cli.main puts into flags.
     """
-    return _derived(command, "args", [_engine_parameter(spec) for spec in dataclasses.fields(AsyncEngineArgs)], AsyncEngineArgs)
+    return _derived(command, "args", _engine_parameters(), AsyncEngineArgs)
 
 
 def sampling_flags(command: Command) -> Command:
@@ -97,8 +97,13 @@ def _derived(command: Command, name: str, derived: Sequence[inspect.Parameter], 
     return run
 
 
-def _engine_parameter(spec: dataclasses.Field[Any]) -> inspect.Parameter:
-    hint = typing.get_type_hints(AsyncEngineArgs)[spec.name]
+@functools.cache
+def _engine_parameters() -> tuple[inspect.Parameter, ...]:
+    hints = typing.get_type_hints(AsyncEngineArgs)
+    return tuple(_engine_parameter(spec, hints[spec.name]) for spec in dataclasses.fields(AsyncEngineArgs))
+
+
+def _engine_parameter(spec: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     if spec.name == "model":
         return _parameter(spec.name, spec.default, hint, typer.Argument(help=spec.metadata["doc"], metavar="MODEL"))
     choices = "|".join(spec.metadata["choices"] or ()) or None

@@ -10,12 +10,11 @@ from octavo.config import EngineArgs
 from octavo.engine.client import EngineState, Health
 from octavo.engine.info import EngineInfo
 from octavo.engine.processor import PreparedRequest, Prompt
-from octavo.errors import EngineDeadError, OctavoError
+from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError
 from octavo.metrics.requests import RequestMetrics
 from octavo.outputs import EngineStats, FinishReason, RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.server.errors import ApiError
-from octavo.server.openai.protocol import GenerationRequest
 from octavo.server.settings import ServerSettings
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.tokenizer import Tokenizer
@@ -63,8 +62,10 @@ class Serving:
             raise ApiError(404, f"model = {asked:.100}: this server has {', '.join(names)}", param="model", code="model_not_found")
         return asked
 
-    async def prepare(self, prompt: Prompt, params: SamplingParams, request_id: str, request: GenerationRequest) -> PreparedRequest:
-        """Check and tokenize one prompt of ``request``, off the event loop.
+    async def prepare(
+        self, prompt: Prompt, params: SamplingParams, request_id: str, priority: int | None, cache_salt: str | None
+    ) -> PreparedRequest:
+        """Check and tokenize one prompt, off the event loop.
 
         Raises:
             InvalidRequestError: a prompt or parameters that the model cannot serve.
@@ -73,7 +74,11 @@ class Serving:
         health = self.engine.health()
         if health.state == EngineState.DEAD:
             raise EngineDeadError(health.reason)
-        return await self.engine.prepare(prompt, params, request_id, priority=request.priority or 0, cache_salt=request.cache_salt)
+        if priority and self.engine.args.scheduling_policy != "priority":
+            raise InvalidRequestError(
+                f"priority = {priority}: this server takes requests in turn; --scheduling-policy priority makes it count", field="priority"
+            )
+        return await self.engine.prepare(prompt, params, request_id, priority=priority or 0, cache_salt=cache_salt)
 
     async def stream(self, prepared: PreparedRequest, arrival: float) -> AsyncGenerator[RequestOutput, None]:
         """What is new, step by step, measured; ``arrival`` is a time of time.monotonic. Closing it aborts the request."""

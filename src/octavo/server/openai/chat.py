@@ -55,7 +55,7 @@ class ChatCompletions:
         try:
             params = _params(body)
             prompt = await rendered(self._serving, body)
-            return await self._serving.prepare(prompt, params, answer_id, body)
+            return await self._serving.prepare(prompt, params, answer_id, body.priority, body.cache_salt)
         except InvalidRequestError as error:
             raise _as_written(error, body) from None
 

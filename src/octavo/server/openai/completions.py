@@ -62,7 +62,7 @@ class Completions:
         if len(prompts) * params.n > MAX_CHOICES:
             raise InvalidRequestError(f"n = {params.n}: with {len(prompts)} prompts, at most {MAX_CHOICES // len(prompts)}", field="n")
         return [
-            await self._serving.prepare(await self._prompt(body, prompt), params, f"{answer_id}-{number}", body)
+            await self._serving.prepare(await self._prompt(body, prompt), params, f"{answer_id}-{number}", body.priority, body.cache_salt)
             for number, prompt in enumerate(prompts)
         ]
 
@@ -90,7 +90,6 @@ class _Run:
 
     def __init__(self, serving: Serving, body: CompletionRequest, prepared: Sequence[PreparedRequest], arrival: float) -> None:
         self._body = body
-        self._prepared = prepared
         self._streams = [serving.stream(prompt, arrival) for prompt in prepared]
         self._usage = Usage(prepared, body.stream_options)
         self._n = prepared[0].params.n

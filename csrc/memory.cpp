@@ -9,7 +9,9 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+size_t round_up(size_t n, size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 
 }  // namespace
 

@@ -10,7 +10,7 @@ namespace octavo {
 // Uninitialised bytes, 64-byte aligned; from 2 MiB on, aligned to and backed by huge pages where the system grants them.
 // Pages are touched on first use only, and read as 0 until then. Throws std::bad_alloc.
 class Memory {
- public:
+public:
   Memory() = default;
   explicit Memory(size_t bytes);
   Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -24,7 +24,7 @@ class Memory {
   uint8_t* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
- private:
+private:
   uint8_t* data_ = nullptr;
   size_t bytes_ = 0;
 };

@@ -80,8 +80,10 @@ void ThreadPool::run(size_t count, Call call, void* context) {
 
   claim_items(epoch_, 0);
   for (int spins = 1; done_.load(std::memory_order_acquire) < count; ++spins) {
-    if (spins % kSpinsBeforeYield != 0) pause();
-    else sched_yield();  // the worker that we wait for may want this CPU
+    if (spins % kSpinsBeforeYield != 0)
+      pause();
+    else
+      sched_yield();  // the worker that we wait for may want this CPU
   }
   claims_.store(uint64_t{epoch_} << 32 | UINT32_MAX);
 }

@@ -19,7 +19,7 @@ namespace octavo {
 //
 // Workers spin for about 50 µs after their last item (ops of a step follow one another within a few µs), then sleep.
 class ThreadPool {
- public:
+public:
   // One worker a CPU id, in order; -1 leaves it unpinned. Entry 0 is the caller's, which is never pinned.
   // Throws std::invalid_argument on an empty list, an id below -1, or a CPU that this process may not use.
   explicit ThreadPool(std::vector<int> cpus);
@@ -36,7 +36,8 @@ class ThreadPool {
   template <typename Fn>
   void parallel_for(size_t count, Fn&& fn) {
     using Body = std::remove_reference_t<Fn>;
-    run(count, [](void* context, size_t item, size_t worker) { (*static_cast<Body*>(context))(item, worker); },
+    run(
+        count, [](void* context, size_t item, size_t worker) { (*static_cast<Body*>(context))(item, worker); },
         const_cast<void*>(static_cast<const void*>(&fn)));
   }
 
@@ -52,7 +53,7 @@ class ThreadPool {
     });
   }
 
- private:
+private:
   using Call = void (*)(void*, size_t item, size_t worker);
 
   void run(size_t count, Call call, void* context);
@@ -70,8 +71,8 @@ class ThreadPool {
   uint32_t epoch_ = 0;
 
   alignas(64) std::atomic<uint64_t> claims_{UINT32_MAX};  // epoch << 32 | next item; UINT32_MAX: closed
-  alignas(64) std::atomic<uint64_t> done_{0};     // items done in this epoch
-  alignas(64) std::atomic<uint32_t> signal_{0};   // the epoch again, for sleepers; changes at close too
+  alignas(64) std::atomic<uint64_t> done_{0};             // items done in this epoch
+  alignas(64) std::atomic<uint32_t> signal_{0};           // the epoch again, for sleepers; changes at close too
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> closing_{false};
 };

@@ -47,9 +47,12 @@ constexpr size_t kMaxColumns = size_t{1} << 31;
 size_t row_stride(BufferKind kind, size_t columns) {
   const size_t groups = (columns + kQ8Group - 1) / kQ8Group;
   switch (kind) {
-    case BufferKind::kF32: return columns * sizeof(float);
-    case BufferKind::kQ8: return groups * sizeof(Q8Group);
-    case BufferKind::kBF16: return groups * kQ8Group * sizeof(uint16_t);
+    case BufferKind::kF32:
+      return columns * sizeof(float);
+    case BufferKind::kQ8:
+      return groups * sizeof(Q8Group);
+    case BufferKind::kBF16:
+      return groups * kQ8Group * sizeof(uint16_t);
   }
   return 0;
 }
@@ -66,7 +69,8 @@ size_t StepContext::count(int number) const {
 Program::Program(const std::string& isa, std::shared_ptr<ThreadPool> pool) : kernels_(kernels_for(isa)), pool_(std::move(pool)) {}
 
 int Program::add_buffer(const std::string& kind, size_t columns, const std::string& rows) {
-  if (columns == 0 || columns >= kMaxColumns) throw std::invalid_argument("columns: " + std::to_string(columns) + " is not in 1 … 2^31 - 1");
+  if (columns == 0 || columns >= kMaxColumns)
+    throw std::invalid_argument("columns: " + std::to_string(columns) + " is not in 1 … 2^31 - 1");
   buffers_.push_back({parse_kind(kind), parse_rows(rows), columns, 0, Memory()});
   return static_cast<int>(buffers_.size()) - 1;
 }
@@ -159,7 +163,9 @@ int Program::result_buffer() const {
   return number;
 }
 
-size_t Program::num_rows(int number) const { return buffer(number).rows_of == RowsOf::kTokens ? tokens_ : logits_; }
+size_t Program::num_rows(int number) const {
+  return buffer(number).rows_of == RowsOf::kTokens ? tokens_ : logits_;
+}
 
 void Program::read(int number, float* out) const {
   const Buffer& b = buffer(number);
@@ -168,9 +174,12 @@ void Program::read(int number, float* out) const {
   for (size_t r = 0; r < num_rows(number); ++r)
     for (size_t i = 0; i < b.columns; ++i) {
       float value = 0;
-      if (b.kind == BufferKind::kF32) value = f32_row(rows, r)[i];
-      else if (b.kind == BufferKind::kBF16) value = widen_bf16(bf16_row(rows, r)[i]);
-      else value = q8_row(rows, r)[i / kQ8Group].scale * q8_row(rows, r)[i / kQ8Group].codes[i % kQ8Group];
+      if (b.kind == BufferKind::kF32)
+        value = f32_row(rows, r)[i];
+      else if (b.kind == BufferKind::kBF16)
+        value = widen_bf16(bf16_row(rows, r)[i]);
+      else
+        value = q8_row(rows, r)[i / kQ8Group].scale * q8_row(rows, r)[i / kQ8Group].codes[i % kQ8Group];
       out[r * b.columns + i] = value;
     }
 }

@@ -66,9 +66,9 @@ struct RopeFrequencies {
 struct KVUse {
   size_t op;  // index, for messages
   size_t layer, group;
-  size_t width;     // columns of K and V (kv_write), or of Q (attention)
-  size_t heads;     // in width; 0: as many as the storage has KV heads
-  size_t window;    // attention: 0 if it reads all positions
+  size_t width;   // columns of K and V (kv_write), or of Q (attention)
+  size_t heads;   // in width; 0: as many as the storage has KV heads
+  size_t window;  // attention: 0 if it reads all positions
   bool attends;
 };
 
@@ -90,7 +90,7 @@ struct StepContext {
 using OpBody = std::function<void(StepContext&)>;
 
 class Program {
- public:
+public:
   // Throws std::invalid_argument if this CPU cannot run isa.
   Program(const std::string& isa, std::shared_ptr<ThreadPool> pool);
 
@@ -126,7 +126,7 @@ class Program {
   AttentionScratch& attention_scratch() { return attention_scratch_; }
   const std::vector<OpRecord>& records() const { return records_; }
 
- private:
+private:
   friend struct StepContext;
   StepContext check_step(const std::vector<const KVStorage*>& kv, const StepArrays& arrays);
   void check_kv(const StepContext& context, const StepArrays& arrays) const;

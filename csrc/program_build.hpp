@@ -10,7 +10,7 @@
 namespace octavo {
 
 class OpReader {
- public:
+public:
   OpReader(Program& program, const OpRecord& record) : program(program), record(record) {}
 
   [[noreturn]] void fail(const std::string& what) const { throw std::invalid_argument("op " + record.kind + ": " + what); }
@@ -44,7 +44,9 @@ class OpReader {
 };
 
 // Rows that are worth a thread's attention, in elementwise ops.
-inline size_t least_rows(size_t columns) { return 1 + 4096 / columns; }
+inline size_t least_rows(size_t columns) {
+  return 1 + 4096 / columns;
+}
 
 OpBody build_embed(const OpReader& op);
 OpBody build_linear(const OpReader& op);

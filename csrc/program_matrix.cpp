@@ -21,7 +21,9 @@ struct Cut {
 
 constexpr size_t kStreamBytes = 32 << 10, kBlockBytes = 192 << 10;
 
-size_t clamp(size_t value, size_t least, size_t most) { return std::max(least, std::min(value, most)); }
+size_t clamp(size_t value, size_t least, size_t most) {
+  return std::max(least, std::min(value, most));
+}
 
 Cut cut_product(size_t rows, size_t row_bytes, size_t tiles, size_t tile_bytes, size_t rows_per_pass, size_t threads) {
   const size_t passes = clamp(kBlockBytes / (row_bytes * rows_per_pass), 1, 8);
@@ -40,14 +42,17 @@ void run_item(const Cut& cut, size_t item, Fn fn) {
   fn(r, std::min(r + cut.row_step, cut.rows), t, std::min(t + cut.tile_step, cut.tiles));
 }
 
-size_t tiles_of(const WeightView& w) { return (w.rows + kTile - 1) / kTile; }
+size_t tiles_of(const WeightView& w) {
+  return (w.rows + kTile - 1) / kTile;
+}
 
 Matrix read_matrix(const OpReader& op, size_t i) {
   const Matrix w = op.matrix(i);
   const Buffer& x = op.input(0);
-  op.require(w->view().columns == x.columns,
-             "weight " + std::to_string(i) + " has " + std::to_string(w->view().columns) + " columns, its input " + std::to_string(x.columns));
-  op.require(w->activation() == x.kind, "weight " + std::to_string(i) + " takes " + kind_name(w->activation()) + " inputs, not " + kind_name(x.kind));
+  op.require(w->view().columns == x.columns, "weight " + std::to_string(i) + " has " + std::to_string(w->view().columns) +
+                                                 " columns, its input " + std::to_string(x.columns));
+  op.require(w->activation() == x.kind,
+             "weight " + std::to_string(i) + " takes " + kind_name(w->activation()) + " inputs, not " + kind_name(x.kind));
   return w;
 }
 
@@ -59,8 +64,8 @@ struct LinearPart {
 };
 
 LinearPart read_part(const OpReader& op, size_t i, size_t n, bool has_residual) {
-  const LinearPart part{read_matrix(op, i), op.optional_vector(n + i, op.matrix(i)->view().rows), has_residual ? op.input_number(1 + i) : -1,
-                        op.output_number(i)};
+  const LinearPart part{read_matrix(op, i), op.optional_vector(n + i, op.matrix(i)->view().rows),
+                        has_residual ? op.input_number(1 + i) : -1, op.output_number(i)};
   op.output_is(i, BufferKind::kF32, part.weight->view().rows);
   op.require(op.output(i).rows_of == op.input(0).rows_of, "output " + std::to_string(i) + " has not the input's rows");
   if (has_residual) {
@@ -117,7 +122,8 @@ OpBody build_gated_linear(const OpReader& op) {
   op.expect(1, 1, 2, 1, 0);
   const Matrix gate = read_matrix(op, 0), up = read_matrix(op, 1);
   op.require(gate->view().rows == up->view().rows, "gate and up differ in rows");
-  op.require(op.output(0).columns == gate->view().rows && op.output(0).rows_of == op.input(0).rows_of, "output 0 has not the weights' rows");
+  op.require(op.output(0).columns == gate->view().rows && op.output(0).rows_of == op.input(0).rows_of,
+             "output 0 has not the weights' rows");
   op.allow_same({});
   const auto activation = static_cast<Activation>(op.integer(0, "activation", 0, 1));
   return [x = op.input_number(0), out = op.output_number(0), gate, up, activation](StepContext& c) {

@@ -24,26 +24,31 @@ void OpReader::expect(size_t inputs, size_t outputs, size_t weights, size_t ints
 
 namespace {
 
-std::string describe(const Buffer& b) { return std::string(kind_name(b.kind)) + " of " + std::to_string(b.columns) + " columns"; }
+std::string describe(const Buffer& b) {
+  return std::string(kind_name(b.kind)) + " of " + std::to_string(b.columns) + " columns";
+}
 
 }  // namespace
 
 void OpReader::input_is(size_t i, BufferKind kind, size_t columns) const {
   const Buffer& b = input(i);
-  require(b.kind == kind && (columns == 0 || b.columns == columns), "input " + std::to_string(i) + " is " + describe(b) + ", not " + kind_name(kind) +
+  require(b.kind == kind && (columns == 0 || b.columns == columns), "input " + std::to_string(i) + " is " + describe(b) + ", not " +
+                                                                        kind_name(kind) +
                                                                         (columns == 0 ? "" : " of " + std::to_string(columns)));
 }
 
 void OpReader::output_is(size_t i, BufferKind kind, size_t columns) const {
   const Buffer& b = output(i);
-  require(b.kind == kind && (columns == 0 || b.columns == columns), "output " + std::to_string(i) + " is " + describe(b) + ", not " + kind_name(kind) +
+  require(b.kind == kind && (columns == 0 || b.columns == columns), "output " + std::to_string(i) + " is " + describe(b) + ", not " +
+                                                                        kind_name(kind) +
                                                                         (columns == 0 ? "" : " of " + std::to_string(columns)));
 }
 
 void OpReader::output_like(size_t i, const Buffer& other) const {
   const Buffer& b = output(i);
-  require(b.columns == other.columns && b.rows_of == other.rows_of,
-          "output " + std::to_string(i) + " is " + describe(b) + ", where " + std::to_string(other.columns) + " columns and the input's rows are due");
+  require(b.columns == other.columns && b.rows_of == other.rows_of, "output " + std::to_string(i) + " is " + describe(b) + ", where " +
+                                                                        std::to_string(other.columns) +
+                                                                        " columns and the input's rows are due");
 }
 
 void OpReader::allow_same(std::initializer_list<std::pair<size_t, size_t>> pairs) const {
@@ -63,7 +68,8 @@ std::shared_ptr<const PackedWeight> OpReader::matrix(size_t i) const {
 Vector OpReader::vector(size_t i, size_t length) const {
   const auto* vector = std::get_if<Vector>(&record.weights.at(i));
   require(vector != nullptr, "weight " + std::to_string(i) + " is not a fp32 vector");
-  require((*vector)->size() == length, "weight " + std::to_string(i) + " has " + std::to_string((*vector)->size()) + " entries, not " + std::to_string(length));
+  require((*vector)->size() == length,
+          "weight " + std::to_string(i) + " has " + std::to_string((*vector)->size()) + " entries, not " + std::to_string(length));
   return *vector;
 }
 
@@ -90,7 +96,9 @@ namespace {
 constexpr size_t kMaxHeads = 65536, kMaxLayers = 65536;
 constexpr BufferKind kF32 = BufferKind::kF32;
 
-float* data_of(const Vector& vector) { return vector ? const_cast<float*>(vector->data()) : nullptr; }
+float* data_of(const Vector& vector) {
+  return vector ? const_cast<float*>(vector->data()) : nullptr;
+}
 
 // ---- elementwise ----
 
@@ -129,7 +137,8 @@ OpBody build_gated_act(const OpReader& op) {
   const auto activation = static_cast<Activation>(op.integer(0, "activation", 0, 1));
   return [gate = op.input_number(0), up = op.input_number(1), out = op.output_number(0), activation](StepContext& c) {
     const GatedActArgs args{c.rows(gate), c.rows(up), c.rows(out), activation};
-    c.pool.parallel_ranges(c.count(out), least_rows(args.out.columns), [&](size_t b, size_t e) { c.kernels.elementwise.gated_act(args, b, e); });
+    c.pool.parallel_ranges(c.count(out), least_rows(args.out.columns),
+                           [&](size_t b, size_t e) { c.kernels.elementwise.gated_act(args, b, e); });
   };
 }
 
@@ -163,10 +172,12 @@ OpBody build_gather(const OpReader& op) {
   op.expect(1, 1, 0, 0, 0);
   op.input_is(0, kF32);
   op.output_is(0, kF32, op.input(0).columns);
-  op.require(op.input(0).rows_of == RowsOf::kTokens && op.output(0).rows_of == RowsOf::kLogits, "it goes from tokens' rows to logits' rows");
+  op.require(op.input(0).rows_of == RowsOf::kTokens && op.output(0).rows_of == RowsOf::kLogits,
+             "it goes from tokens' rows to logits' rows");
   return [x = op.input_number(0), out = op.output_number(0)](StepContext& c) {
     const GatherArgs args{c.rows(x), c.rows(out), c.step.logits_rows};
-    c.pool.parallel_ranges(c.count(out), 4 * least_rows(args.x.columns), [&](size_t b, size_t e) { c.kernels.elementwise.gather(args, b, e); });
+    c.pool.parallel_ranges(c.count(out), 4 * least_rows(args.x.columns),
+                           [&](size_t b, size_t e) { c.kernels.elementwise.gather(args, b, e); });
   };
 }
 
@@ -230,8 +241,10 @@ OpBody build_rope_kv_write(const OpReader& op) {
   op.output_is(0, kF32);
   op.output_like(0, op.input(0));
   op.allow_same({{0, 0}});
-  op.program.use_kv({.op = 0, .layer = layer, .group = group, .width = op.input(1).columns, .heads = kv_heads, .window = 0, .attends = false});
-  return [q = op.input_number(0), k = op.input_number(1), v = op.input_number(2), out = op.output_number(0), rope, layer, group](StepContext& c) {
+  op.program.use_kv(
+      {.op = 0, .layer = layer, .group = group, .width = op.input(1).columns, .heads = kv_heads, .window = 0, .attends = false});
+  return [q = op.input_number(0), k = op.input_number(1), v = op.input_number(2), out = op.output_number(0), rope, layer,
+          group](StepContext& c) {
     const RopeArgs rotate{c.rows(q), c.rows(out), c.program.rope_table(rope.table), rope.heads, rope.head_dim, rope.style};
     const RopeKVWriteArgs args{rotate, {c.rows(k), c.rows(v), c.kv[group]->layer(layer), c.groups[group].slots}};
     c.pool.parallel_ranges(c.count(q), least_rows(rotate.x.columns), [&](size_t b, size_t e) { c.kernels.rope.rope_kv_write(args, b, e); });
@@ -248,10 +261,12 @@ OpBody build_attention(const OpReader& op) {
   const size_t heads = op.integer(2, "q_heads", 1, kMaxHeads), window = op.integer(3, "window", 0, INT32_MAX);
   const Vector sinks = op.optional_vector(0, heads);
   op.require(op.number(1) >= 0, "softcap = " + std::to_string(op.number(1)) + " is negative");
-  op.program.use_kv({.op = 0, .layer = layer, .group = group, .width = op.input(0).columns, .heads = heads, .window = window, .attends = true});
+  op.program.use_kv(
+      {.op = 0, .layer = layer, .group = group, .width = op.input(0).columns, .heads = heads, .window = window, .attends = true});
   return [q = op.input_number(0), out = op.output_number(0), layer, group, heads, window, sinks, scale = op.number(0),
           softcap = op.number(1)](StepContext& c) {
-    const AttentionArgs args{c.rows(q), c.rows(out), c.kv[group]->layer(layer), c.step, c.groups[group], data_of(sinks), heads, window, scale, softcap};
+    const AttentionArgs args{c.rows(q), c.rows(out), c.kv[group]->layer(layer), c.step, c.groups[group], data_of(sinks), heads, window,
+                             scale,     softcap};
     run_attention(c.kernels, c.pool, args, c.program.attention_scratch());
   };
 }

@@ -10,7 +10,9 @@ namespace {
 
 using Ints = StepArrays::Ints;
 
-[[noreturn]] void fail(const std::string& what) { throw std::invalid_argument(what); }
+[[noreturn]] void fail(const std::string& what) {
+  throw std::invalid_argument(what);
+}
 
 void check_size(const char* name, size_t size, size_t wanted) {
   if (size != wanted) fail(std::string(name) + ": " + std::to_string(size) + " entries, not " + std::to_string(wanted));
@@ -29,28 +31,31 @@ void check_sequences(const Step& step) {
   for (size_t s = 0; s < step.num_seqs; ++s) {
     const std::string name = "[" + std::to_string(s) + "]";
     const int64_t begin = step.query_start[s], end = step.query_start[s + 1], length = step.seq_lens[s];
-    if (end <= begin || end > static_cast<int64_t>(step.num_tokens)) fail("query_start" + name + ": runs must rise and end at the last row");
+    if (end <= begin || end > static_cast<int64_t>(step.num_tokens))
+      fail("query_start" + name + ": runs must rise and end at the last row");
     if (length < end - begin) fail("seq_lens" + name + ": " + std::to_string(length) + " is less than the sequence's rows");
     for (int64_t t = begin; t < end; ++t)
       if (step.positions[t] != length - end + t)
         fail("positions[" + std::to_string(t) + "]: " + std::to_string(step.positions[t]) + ", where seq_lens" + name + " asks for " +
              std::to_string(length - end + t));
   }
-  if (step.query_start[step.num_seqs] != static_cast<int32_t>(step.num_tokens)) fail("query_start: the last entry is not the number of rows");
+  if (step.query_start[step.num_seqs] != static_cast<int32_t>(step.num_tokens))
+    fail("query_start: the last entry is not the number of rows");
 }
 
 // The blocks that hold positions first … length - 1 of each sequence, first being what its first query's window reaches.
 void check_block_table(const std::string& name, const Step& step, const GroupStep& group, size_t window, const KVLayerView& kv) {
   const size_t block_size = kv.block_size;
   for (size_t s = 0; s < step.num_seqs; ++s) {
-    const size_t length = static_cast<size_t>(step.seq_lens[s]), queries = static_cast<size_t>(step.query_start[s + 1] - step.query_start[s]);
+    const size_t length = static_cast<size_t>(step.seq_lens[s]),
+                 queries = static_cast<size_t>(step.query_start[s + 1] - step.query_start[s]);
     const size_t blocks = (length + block_size - 1) / block_size, query = length - queries;
     const size_t first = window == 0 || query + 1 <= window ? 0 : (query + 1 - window) / block_size;
     if (blocks > group.max_blocks)
-      fail(name + ": " + std::to_string(group.max_blocks) + " columns, where sequence " + std::to_string(s) + " has " + std::to_string(blocks) +
-           " blocks");
-    check_range(name + "[" + std::to_string(s) + "] from " + std::to_string(first) + " on", group.block_table + s * group.max_blocks + first,
-                blocks - first, kv.num_blocks);
+      fail(name + ": " + std::to_string(group.max_blocks) + " columns, where sequence " + std::to_string(s) + " has " +
+           std::to_string(blocks) + " blocks");
+    check_range(name + "[" + std::to_string(s) + "] from " + std::to_string(first) + " on",
+                group.block_table + s * group.max_blocks + first, blocks - first, kv.num_blocks);
   }
 }
 
@@ -96,11 +101,14 @@ void Program::check_kv(const StepContext& context, const StepArrays& a) const {
     const KVLayerView kv = storage.layer(use.layer);
     const size_t heads = use.heads == 0 ? kv.num_kv_heads : use.heads;
     if (use.width != heads * kv.head_dim || (use.attends ? heads % kv.num_kv_heads != 0 : heads != kv.num_kv_heads))
-      fail(name + std::to_string(use.width) + " columns in " + std::to_string(heads) + " heads do not fit " + std::to_string(kv.num_kv_heads) +
-           " KV heads of " + std::to_string(kv.head_dim));
-    if (!use.attends) written[use.group] = 1;
-    else if (use.window == 0 || reach[use.group] == 0) reach[use.group] = 0;
-    else reach[use.group] = reach[use.group] == SIZE_MAX ? use.window : std::max(reach[use.group], use.window);
+      fail(name + std::to_string(use.width) + " columns in " + std::to_string(heads) + " heads do not fit " +
+           std::to_string(kv.num_kv_heads) + " KV heads of " + std::to_string(kv.head_dim));
+    if (!use.attends)
+      written[use.group] = 1;
+    else if (use.window == 0 || reach[use.group] == 0)
+      reach[use.group] = 0;
+    else
+      reach[use.group] = reach[use.group] == SIZE_MAX ? use.window : std::max(reach[use.group], use.window);
   }
   for (size_t g = 0; g < context.groups.size(); ++g) {
     const std::string index = "[" + std::to_string(g) + "]";

@@ -48,21 +48,21 @@ OCTAVO_INLINE uint16_t* bf16_row(const Rows& rows, size_t r) {
 
 // One step's inputs (octavo.ops.spec.StepInputs), checked: ids, positions, slots and block tables are all within bounds.
 struct Step {
-  size_t num_tokens;  // T
-  size_t num_seqs;    // S
-  size_t num_logits;  // L
-  const int32_t* token_ids;     // [T]
-  const int32_t* positions;     // [T]
-  const int32_t* query_start;   // [S + 1]
-  const int32_t* seq_lens;      // [S]
-  const int32_t* logits_rows;   // [L]
+  size_t num_tokens;           // T
+  size_t num_seqs;             // S
+  size_t num_logits;           // L
+  const int32_t* token_ids;    // [T]
+  const int32_t* positions;    // [T]
+  const int32_t* query_start;  // [S + 1]
+  const int32_t* seq_lens;     // [S]
+  const int32_t* logits_rows;  // [L]
 };
 
 // One layer group's block table and slots for a step.
 struct GroupStep {
   const int32_t* block_table;  // [S, max_blocks]
   size_t max_blocks;
-  const int32_t* slots;        // [T] block * block_size + position % block_size
+  const int32_t* slots;  // [T] block * block_size + position % block_size
 };
 
 }  // namespace octavo

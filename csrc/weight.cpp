@@ -70,19 +70,27 @@ PackedWeight::PackedWeight(const std::string& isa, ThreadPool& pool, const std::
 BufferKind PackedWeight::activation() const {
   switch (view_.type) {
     case WeightType::kF32:
-    case WeightType::kF16: return BufferKind::kF32;
-    case WeightType::kBF16: return BufferKind::kBF16;
-    default: return BufferKind::kQ8;
+    case WeightType::kF16:
+      return BufferKind::kF32;
+    case WeightType::kBF16:
+      return BufferKind::kBF16;
+    default:
+      return BufferKind::kQ8;
   }
 }
 
-void PackedWeight::unpack(float* out) const { kernels_->linear.unpack(view_, out, 0, view_.rows); }
+void PackedWeight::unpack(float* out) const {
+  kernels_->linear.unpack(view_, out, 0, view_.rows);
+}
 
 const char* kind_name(BufferKind kind) {
   switch (kind) {
-    case BufferKind::kF32: return "f32";
-    case BufferKind::kQ8: return "q8";
-    case BufferKind::kBF16: return "bf16";
+    case BufferKind::kF32:
+      return "f32";
+    case BufferKind::kQ8:
+      return "q8";
+    case BufferKind::kBF16:
+      return "bf16";
   }
   return "";
 }

@@ -10,7 +10,7 @@
 namespace octavo {
 
 class PackedWeight {
- public:
+public:
   // data: [rows * row bytes] as stored in `format`, a name of octavo.weights.formats; not kept. Throws std::invalid_argument.
   PackedWeight(const std::string& isa, ThreadPool& pool, const std::string& format, size_t rows, size_t columns, const uint8_t* data,
                size_t data_bytes);
@@ -24,7 +24,7 @@ class PackedWeight {
   // out: [rows, columns].
   void unpack(float* out) const;
 
- private:
+private:
   const KernelTable* kernels_;
   WeightView view_;
   size_t nbytes_;

@@ -29,7 +29,9 @@ void add_op(Program& program, const std::string& kind, std::vector<int> inputs, 
   program.add_op(std::move(record));
 }
 
-StepArrays::Ints ints(const Int32Vector& a) { return {a.data(), a.size()}; }
+StepArrays::Ints ints(const Int32Vector& a) {
+  return {a.data(), a.size()};
+}
 
 std::vector<const KVStorage*> storages(nb::object kv) {
   if (kv.is_none()) return {};
@@ -65,7 +67,8 @@ nb::ndarray<nb::numpy, float> read(const Program& program, int buffer) {
 
 void write(Program& program, int buffer, Array<float, 2> values) {
   if (values.shape(1) != program.buffer(buffer).columns)
-    throw std::invalid_argument("values: " + std::to_string(values.shape(1)) + " columns, not " + std::to_string(program.buffer(buffer).columns));
+    throw std::invalid_argument("values: " + std::to_string(values.shape(1)) + " columns, not " +
+                                std::to_string(program.buffer(buffer).columns));
   program.write(buffer, values.data(), values.shape(0));
 }
 
@@ -81,7 +84,8 @@ void bind_program(nb::module_& m) {
   nb::class_<Program>(m, "Program")
       .def(nb::init<const std::string&, std::shared_ptr<ThreadPool>>(), nb::arg("isa"), nb::arg("pool"))
       .def("add_buffer", &Program::add_buffer, nb::arg("kind"), nb::arg("columns"), nb::arg("rows"))
-      .def("add_op", &add_op, nb::arg("kind"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("weights"), nb::arg("ints"), nb::arg("floats"))
+      .def("add_op", &add_op, nb::arg("kind"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("weights"), nb::arg("ints"),
+           nb::arg("floats"))
       .def("run", &run, nb::arg("kv").none(), nb::arg("token_ids").noconvert(), nb::arg("positions").noconvert(),
            nb::arg("query_start").noconvert(), nb::arg("seq_lens").noconvert(), nb::arg("block_tables").noconvert(),
            nb::arg("slot_mapping").noconvert(), nb::arg("logits_rows").noconvert())

@@ -182,18 +182,19 @@ OCTAVO_FN void bytes_store(void* p, Bytes a) {
   _mm256_storeu_si256(q, a.lo);
   _mm256_storeu_si256(q + 1, a.hi);
 }
-OCTAVO_FN Bytes bytes_set1(uint8_t x) {
-  return {_mm256_set1_epi8(static_cast<char>(x)), _mm256_set1_epi8(static_cast<char>(x))};
-}
+OCTAVO_FN Bytes bytes_set1(uint8_t x) { return {_mm256_set1_epi8(static_cast<char>(x)), _mm256_set1_epi8(static_cast<char>(x))}; }
 OCTAVO_FN Bytes bytes_and(Bytes a, Bytes b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
 OCTAVO_FN Bytes bytes_or_and(Bytes a, Bytes b, Bytes mask) {
   return {_mm256_or_si256(a.lo, _mm256_and_si256(b.lo, mask.lo)), _mm256_or_si256(a.hi, _mm256_and_si256(b.hi, mask.hi))};
 }
 template <int N>
 OCTAVO_FN Bytes bytes_shift(Bytes a) {
-  if constexpr (N > 0) return {_mm256_slli_epi16(a.lo, N), _mm256_slli_epi16(a.hi, N)};
-  else if constexpr (N < 0) return {_mm256_srli_epi16(a.lo, -N), _mm256_srli_epi16(a.hi, -N)};
-  else return a;
+  if constexpr (N > 0)
+    return {_mm256_slli_epi16(a.lo, N), _mm256_slli_epi16(a.hi, N)};
+  else if constexpr (N < 0)
+    return {_mm256_srli_epi16(a.lo, -N), _mm256_srli_epi16(a.hi, -N)};
+  else
+    return a;
 }
 OCTAVO_FN Bytes bytes_table16(const void* p) {
   __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)));

@@ -45,8 +45,8 @@ OCTAVO_FN F32 f32_max(F32 a, F32 b) { return {_mm512_max_ps(a.v, b.v)}; }
 OCTAVO_FN F32 f32_abs(F32 a) { return {_mm512_abs_ps(a.v)}; }
 OCTAVO_FN F32 f32_sqrt(F32 a) { return {_mm512_sqrt_ps(a.v)}; }
 OCTAVO_FN F32 f32_round(F32 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }  // half to even
-OCTAVO_FN F32 f32_fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }                                // a * b + c
-OCTAVO_FN F32 f32_fnma(F32 a, F32 b, F32 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }                              // c - a * b
+OCTAVO_FN F32 f32_fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }  // a * b + c
+OCTAVO_FN F32 f32_fnma(F32 a, F32 b, F32 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }  // c - a * b
 OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) { return {_mm512_mask_blend_ps(first_lanes(n), rest.v, a.v)}; }
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {  // lane by lane: a < b ? yes : no
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
@@ -81,7 +81,9 @@ OCTAVO_FN I32 i32_sra(I32 a) {
   return {_mm512_srai_epi32(a.v, N)};
 }
 OCTAVO_FN void i32_store(int32_t* p, I32 a) { _mm512_storeu_si512(p, a.v); }
-OCTAVO_FN void i32_store_i8(int8_t* p, I32 a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v)); }  // saturating
+OCTAVO_FN void i32_store_i8(int8_t* p, I32 a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
+}  // saturating
 OCTAVO_FN int32_t i32_reduce_add(I32 a) { return _mm512_reduce_add_epi32(a.v); }
 OCTAVO_FN I32 i32_from_u8(const uint8_t* p) { return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
 OCTAVO_FN I32 i32_from_i8(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
@@ -108,12 +110,17 @@ OCTAVO_FN Bytes bytes_load(const void* p) { return {_mm512_loadu_si512(p)}; }
 OCTAVO_FN void bytes_store(void* p, Bytes a) { _mm512_storeu_si512(p, a.v); }
 OCTAVO_FN Bytes bytes_set1(uint8_t x) { return {_mm512_set1_epi8(static_cast<char>(x))}; }
 OCTAVO_FN Bytes bytes_and(Bytes a, Bytes b) { return {_mm512_and_si512(a.v, b.v)}; }
-OCTAVO_FN Bytes bytes_or_and(Bytes a, Bytes b, Bytes mask) { return {_mm512_ternarylogic_epi32(a.v, b.v, mask.v, 0xF8)}; }  // a | (b & mask)
+OCTAVO_FN Bytes bytes_or_and(Bytes a, Bytes b, Bytes mask) {
+  return {_mm512_ternarylogic_epi32(a.v, b.v, mask.v, 0xF8)};
+}  // a | (b & mask)
 template <int N>
 OCTAVO_FN Bytes bytes_shift(Bytes a) {  // left by N, right by -N, within 16-bit units: mask afterwards
-  if constexpr (N > 0) return {_mm512_slli_epi16(a.v, N)};
-  else if constexpr (N < 0) return {_mm512_srli_epi16(a.v, -N)};
-  else return a;
+  if constexpr (N > 0)
+    return {_mm512_slli_epi16(a.v, N)};
+  else if constexpr (N < 0)
+    return {_mm512_srli_epi16(a.v, -N)};
+  else
+    return a;
 }
 OCTAVO_FN Bytes bytes_table16(const void* p) { return {_mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
 OCTAVO_FN Bytes bytes_lookup(Bytes table, Bytes index) { return {_mm512_shuffle_epi8(table.v, index.v)}; }  // index 0 … 15

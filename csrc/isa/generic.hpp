@@ -1,5 +1,5 @@
-// Vectors in plain C++ with GCC's and Clang's vector extension, for any little-endian CPU: four parts of 16 bytes, which every 64-bit CPU of
-// today has registers for. What each function does is said in avx512.hpp. Products and sums are rounded apart (f32_fma is not fused): a
+// Vectors in plain C++ with GCC's and Clang's vector extension, for any little-endian CPU: four parts of 16 bytes, which every 64-bit CPU
+// of today has registers for. What each function does is said in avx512.hpp. Products and sums are rounded apart (f32_fma is not fused): a
 // fused one would be a library call on some CPUs.
 #pragma once
 
@@ -215,8 +215,10 @@ OCTAVO_FN Bytes bytes_and(Bytes a, Bytes b) { return OCTAVO_PARTS(Bytes, a.q[i] 
 OCTAVO_FN Bytes bytes_or_and(Bytes a, Bytes b, Bytes mask) { return OCTAVO_PARTS(Bytes, a.q[i] | (b.q[i] & mask.q[i])); }
 template <int N>
 OCTAVO_FN Bytes bytes_shift(Bytes a) {
-  if constexpr (N >= 0) return OCTAVO_PARTS(Bytes, (Chars)((UnsignedShorts)a.q[i] << N));
-  else return OCTAVO_PARTS(Bytes, (Chars)((UnsignedShorts)a.q[i] >> -N));
+  if constexpr (N >= 0)
+    return OCTAVO_PARTS(Bytes, (Chars)((UnsignedShorts)a.q[i] << N));
+  else
+    return OCTAVO_PARTS(Bytes, (Chars)((UnsignedShorts)a.q[i] >> -N));
 }
 OCTAVO_FN Bytes bytes_table16(const void* p) {
   const Chars part = load_<Chars>(p);

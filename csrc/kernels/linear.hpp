@@ -15,11 +15,16 @@ constexpr size_t kPrefetchAhead = 2048;  // bytes
 
 template <int Zero>
 OCTAVO_FN I32 start_at_zero_point(const Q8Group& x) {  // -Zero * sum(x), exactly
-  if constexpr (Zero == 0 || (Zero == 128 && !kBiasedDot)) return i32_zero();
-  else if constexpr (Zero == 128) return i32_set1(x.biased);
-  else if constexpr (Zero == 32) return i32_sra<2>(i32_set1(x.biased));
-  else if constexpr (Zero == 16) return i32_sra<3>(i32_set1(x.biased));
-  else if constexpr (Zero == 8) return i32_sra<4>(i32_set1(x.biased));
+  if constexpr (Zero == 0 || (Zero == 128 && !kBiasedDot))
+    return i32_zero();
+  else if constexpr (Zero == 128)
+    return i32_set1(x.biased);
+  else if constexpr (Zero == 32)
+    return i32_sra<2>(i32_set1(x.biased));
+  else if constexpr (Zero == 16)
+    return i32_sra<3>(i32_set1(x.biased));
+  else if constexpr (Zero == 8)
+    return i32_sra<4>(i32_set1(x.biased));
 }
 
 // -Zero * sum of half h of x, as a dot product of the two 16-bit sums with (-Zero, 0) or (0, -Zero).
@@ -100,20 +105,28 @@ void bf16_tile(const uint8_t* tile, const char* x, size_t stride, size_t columns
 
 template <WeightType T, int R>
 OCTAVO_FN void tile_times_rows(const uint8_t* tile, const char* x, size_t stride, size_t columns, float (*sums)[kTile]) {
-  if constexpr (T == WeightType::kF32 || T == WeightType::kF16) float_tile<T, R>(tile, x, stride, columns, sums);
-  else if constexpr (T == WeightType::kBF16) bf16_tile<R>(tile, x, stride, columns, sums);
-  else quantized_tile<T, R>(tile, x, stride, columns, sums);
+  if constexpr (T == WeightType::kF32 || T == WeightType::kF16)
+    float_tile<T, R>(tile, x, stride, columns, sums);
+  else if constexpr (T == WeightType::kBF16)
+    bf16_tile<R>(tile, x, stride, columns, sums);
+  else
+    quantized_tile<T, R>(tile, x, stride, columns, sums);
 }
 
 // The same for 1 … kRowsPerPass rows: counts without a kernel of their own are two.
 template <WeightType T>
 void tile_pass(const uint8_t* tile, const char* x, size_t stride, size_t columns, size_t rows, float (*sums)[kTile]) {
   switch (rows) {
-    case 1: return tile_times_rows<T, 1>(tile, x, stride, columns, sums);
-    case 2: return tile_times_rows<T, 2>(tile, x, stride, columns, sums);
-    case 3: return tile_times_rows<T, 3>(tile, x, stride, columns, sums);
-    case 4: return tile_times_rows<T, 4>(tile, x, stride, columns, sums);
-    default: break;
+    case 1:
+      return tile_times_rows<T, 1>(tile, x, stride, columns, sums);
+    case 2:
+      return tile_times_rows<T, 2>(tile, x, stride, columns, sums);
+    case 3:
+      return tile_times_rows<T, 3>(tile, x, stride, columns, sums);
+    case 4:
+      return tile_times_rows<T, 4>(tile, x, stride, columns, sums);
+    default:
+      break;
   }
   if constexpr (kRowsPerPass >= 12) {
     if (rows == 12) return tile_times_rows<T, 12>(tile, x, stride, columns, sums);
@@ -127,14 +140,18 @@ void tile_pass(const uint8_t* tile, const char* x, size_t stride, size_t columns
 
 using TilePass = void (*)(const uint8_t* tile, const char* x, size_t stride, size_t columns, size_t rows, float (*sums)[kTile]);
 
-constexpr TilePass kTilePass[kWeightTypes] = {
-    tile_pass<WeightType::kF32>,  tile_pass<WeightType::kF16>,  tile_pass<WeightType::kBF16>, tile_pass<WeightType::kQ4_0>,
-    tile_pass<WeightType::kQ4_1>, tile_pass<WeightType::kQ5_0>, tile_pass<WeightType::kQ5_1>, tile_pass<WeightType::kQ8_0>,
-    tile_pass<WeightType::kQ2_K>, tile_pass<WeightType::kQ3_K>, tile_pass<WeightType::kQ4_K>, tile_pass<WeightType::kQ5_K>,
-    tile_pass<WeightType::kQ6_K>, tile_pass<WeightType::kIQ4_NL>};
+constexpr TilePass kTilePass[kWeightTypes] = {tile_pass<WeightType::kF32>,  tile_pass<WeightType::kF16>,   tile_pass<WeightType::kBF16>,
+                                              tile_pass<WeightType::kQ4_0>, tile_pass<WeightType::kQ4_1>,  tile_pass<WeightType::kQ5_0>,
+                                              tile_pass<WeightType::kQ5_1>, tile_pass<WeightType::kQ8_0>,  tile_pass<WeightType::kQ2_K>,
+                                              tile_pass<WeightType::kQ3_K>, tile_pass<WeightType::kQ4_K>,  tile_pass<WeightType::kQ5_K>,
+                                              tile_pass<WeightType::kQ6_K>, tile_pass<WeightType::kIQ4_NL>};
 
-OCTAVO_FN const char* row_address(const Rows& rows, size_t r) { return static_cast<const char*>(rows.data) + r * rows.stride; }
-OCTAVO_FN size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+OCTAVO_FN const char* row_address(const Rows& rows, size_t r) {
+  return static_cast<const char*>(rows.data) + r * rows.stride;
+}
+OCTAVO_FN size_t smaller(size_t a, size_t b) {
+  return a < b ? a : b;
+}
 
 // ---- ops ----
 
@@ -181,7 +198,13 @@ void gated_linear(const GatedLinearArgs& args, size_t row_begin, size_t row_end,
 }
 
 constexpr LinearKernels linear_kernels() {
-  return {.tile_bytes = tile_bytes, .pack = pack, .unpack = unpack, .linear = linear, .gated_linear = gated_linear, .embed = embed, .rows_per_pass = kRowsPerPass};
+  return {.tile_bytes = tile_bytes,
+          .pack = pack,
+          .unpack = unpack,
+          .linear = linear,
+          .gated_linear = gated_linear,
+          .embed = embed,
+          .rows_per_pass = kRowsPerPass};
 }
 
 }  // namespace

@@ -70,8 +70,8 @@ alignas(16) constexpr uint8_t kIQ4Table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 
 
 // ---- stored blocks (layouts: the GGUF specification) ----
 
-// One block of one row, decoded: unsigned codes, and scales as they are stored. Plain formats use scale[0] and offset[0] (f16 bits), super-block
-// formats d, dmin (f16 bits) and the 8-bit sub-scales and sub-minima.
+// One block of one row, decoded: unsigned codes, and scales as they are stored. Plain formats use scale[0] and offset[0] (f16 bits),
+// super-block formats d, dmin (f16 bits) and the 8-bit sub-scales and sub-minima.
 template <WeightType T>
 struct Decoded {
   uint8_t codes[Format<T>::kBlock];
@@ -218,7 +218,9 @@ OCTAVO_FN void pack_codes(const uint8_t* codes, size_t stride, uint8_t* cell) {
     }
 }
 
-OCTAVO_FN void store_u16(uint8_t* p, uint16_t x) { __builtin_memcpy(p, &x, 2); }
+OCTAVO_FN void store_u16(uint8_t* p, uint16_t x) {
+  __builtin_memcpy(p, &x, 2);
+}
 
 // One stored block of each of 16 rows into `packed`: kBlock / 32 cells, and their head if the format has one.
 template <WeightType T>
@@ -271,7 +273,8 @@ void pack_floats(const PackArgs& args, size_t tile_begin, size_t tile_end) {
     for (size_t n = 0; n < kTile && tile * kTile + n < args.view.rows; ++n) {
       const uint8_t* row = args.source + (tile * kTile + n) * args.row_bytes;
       for (size_t k = 0; k < args.view.columns; ++k)
-        __builtin_memcpy(packed + ((k / Inner * kTile + n) * Inner + k % Inner) * sizeof(Element), row + k * sizeof(Element), sizeof(Element));
+        __builtin_memcpy(packed + ((k / Inner * kTile + n) * Inner + k % Inner) * sizeof(Element), row + k * sizeof(Element),
+                         sizeof(Element));
     }
   }
 }
@@ -280,38 +283,55 @@ void pack_floats(const PackArgs& args, size_t tile_begin, size_t tile_end) {
 template <typename Fn>
 OCTAVO_FN auto with_quantized(WeightType type, Fn fn) {
   switch (type) {
-    case WeightType::kQ4_0: return fn.template operator()<WeightType::kQ4_0>();
-    case WeightType::kQ4_1: return fn.template operator()<WeightType::kQ4_1>();
-    case WeightType::kQ5_0: return fn.template operator()<WeightType::kQ5_0>();
-    case WeightType::kQ5_1: return fn.template operator()<WeightType::kQ5_1>();
-    case WeightType::kQ2_K: return fn.template operator()<WeightType::kQ2_K>();
-    case WeightType::kQ3_K: return fn.template operator()<WeightType::kQ3_K>();
-    case WeightType::kQ4_K: return fn.template operator()<WeightType::kQ4_K>();
-    case WeightType::kQ5_K: return fn.template operator()<WeightType::kQ5_K>();
-    case WeightType::kQ6_K: return fn.template operator()<WeightType::kQ6_K>();
-    case WeightType::kIQ4_NL: return fn.template operator()<WeightType::kIQ4_NL>();
-    default: return fn.template operator()<WeightType::kQ8_0>();
+    case WeightType::kQ4_0:
+      return fn.template operator()<WeightType::kQ4_0>();
+    case WeightType::kQ4_1:
+      return fn.template operator()<WeightType::kQ4_1>();
+    case WeightType::kQ5_0:
+      return fn.template operator()<WeightType::kQ5_0>();
+    case WeightType::kQ5_1:
+      return fn.template operator()<WeightType::kQ5_1>();
+    case WeightType::kQ2_K:
+      return fn.template operator()<WeightType::kQ2_K>();
+    case WeightType::kQ3_K:
+      return fn.template operator()<WeightType::kQ3_K>();
+    case WeightType::kQ4_K:
+      return fn.template operator()<WeightType::kQ4_K>();
+    case WeightType::kQ5_K:
+      return fn.template operator()<WeightType::kQ5_K>();
+    case WeightType::kQ6_K:
+      return fn.template operator()<WeightType::kQ6_K>();
+    case WeightType::kIQ4_NL:
+      return fn.template operator()<WeightType::kIQ4_NL>();
+    default:
+      return fn.template operator()<WeightType::kQ8_0>();
   }
 }
 
 void pack(const PackArgs& args, size_t tile_begin, size_t tile_end) {
   switch (args.view.type) {
-    case WeightType::kF32: return pack_floats<uint32_t, 1>(args, tile_begin, tile_end);
-    case WeightType::kF16: return pack_floats<uint16_t, 1>(args, tile_begin, tile_end);
-    case WeightType::kBF16: return pack_floats<uint16_t, 2>(args, tile_begin, tile_end);
-    default: return with_quantized(args.view.type, [&]<WeightType T>() { pack_quantized<T>(args, tile_begin, tile_end); });
+    case WeightType::kF32:
+      return pack_floats<uint32_t, 1>(args, tile_begin, tile_end);
+    case WeightType::kF16:
+      return pack_floats<uint16_t, 1>(args, tile_begin, tile_end);
+    case WeightType::kBF16:
+      return pack_floats<uint16_t, 2>(args, tile_begin, tile_end);
+    default:
+      return with_quantized(args.view.type, [&]<WeightType T>() { pack_quantized<T>(args, tile_begin, tile_end); });
   }
 }
 
 size_t tile_bytes(WeightType type, size_t columns) {
   switch (type) {
-    case WeightType::kF32: return columns * kTile * 4;
-    case WeightType::kF16: return columns * kTile * 2;
-    case WeightType::kBF16: return (columns + 1) / 2 * kTile * 4;
+    case WeightType::kF32:
+      return columns * kTile * 4;
+    case WeightType::kF16:
+      return columns * kTile * 2;
+    case WeightType::kBF16:
+      return (columns + 1) / 2 * kTile * 4;
     default:
-      return with_quantized(type, [&]<WeightType T>() {
-        return columns / Format<T>::kBlock * (kHeadBytes<T> + Format<T>::kBlock / 32 * kCellBytes<T>);
-      });
+      return with_quantized(
+          type, [&]<WeightType T>() { return columns / Format<T>::kBlock * (kHeadBytes<T> + Format<T>::kBlock / 32 * kCellBytes<T>); });
   }
 }
 

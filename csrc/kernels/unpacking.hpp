@@ -132,7 +132,8 @@ void unpack_row(const WeightView& w, size_t row, float* out) {
         __builtin_memcpy(out + k, &bits, 4);
       }
       return;
-    default: return with_quantized(w.type, [&]<WeightType T>() { unpack_lane<T>(tile, w.columns, lane, out); });
+    default:
+      return with_quantized(w.type, [&]<WeightType T>() { unpack_lane<T>(tile, w.columns, lane, out); });
   }
 }
 

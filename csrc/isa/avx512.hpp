@@ -11,18 +11,22 @@ namespace {
 
 #define OCTAVO_FN static inline __attribute__((always_inline, unused))
 
+// 16 floats.
 struct F32 {
   __m512 v;
-};  // 16 floats
+};
+// 16 int32.
 struct I32 {
   __m512i v;
-};  // 16 int32
+};
+// 64 bytes: in dot products 16 lanes × 4.
 struct Bytes {
   __m512i v;
-};  // 64 bytes: in dot products 16 lanes × 4
+};
+// 32 bf16: in dot products 16 lanes × 2.
 struct Pairs {
   __m512i v;
-};  // 32 bf16: in dot products 16 lanes × 2
+};
 
 constexpr size_t kLanes = 16;
 constexpr size_t kRowsPerPass = 12;  // of matrix kernels, as registers allow
@@ -45,8 +49,8 @@ OCTAVO_FN F32 f32_max(F32 a, F32 b) { return {_mm512_max_ps(a.v, b.v)}; }
 OCTAVO_FN F32 f32_abs(F32 a) { return {_mm512_abs_ps(a.v)}; }
 OCTAVO_FN F32 f32_sqrt(F32 a) { return {_mm512_sqrt_ps(a.v)}; }
 OCTAVO_FN F32 f32_round(F32 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }  // half to even
-OCTAVO_FN F32 f32_fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }  // a * b + c
-OCTAVO_FN F32 f32_fnma(F32 a, F32 b, F32 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }  // c - a * b
+OCTAVO_FN F32 f32_fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }                                // a * b + c
+OCTAVO_FN F32 f32_fnma(F32 a, F32 b, F32 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }                              // c - a * b
 OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) { return {_mm512_mask_blend_ps(first_lanes(n), rest.v, a.v)}; }
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {  // lane by lane: a < b ? yes : no
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
@@ -124,14 +128,14 @@ OCTAVO_FN Bytes bytes_shift(Bytes a) {  // left by N, right by -N, within 16-bit
 }
 OCTAVO_FN Bytes bytes_table16(const void* p) { return {_mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
 OCTAVO_FN Bytes bytes_lookup(Bytes table, Bytes index) { return {_mm512_shuffle_epi8(table.v, index.v)}; }  // index 0 … 15
-OCTAVO_FN Bytes bytes_broadcast4(const void* p) {  // 4 bytes to each lane
+OCTAVO_FN Bytes bytes_broadcast4(const void* p) {                                                           // 4 bytes to each lane
   int32_t x;
   __builtin_memcpy(&x, p, 4);
   return {_mm512_set1_epi32(x)};
 }
 OCTAVO_FN Pairs pairs_load(const uint16_t* p) { return {_mm512_loadu_si512(p)}; }
 OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) { return {bytes_broadcast4(p).v}; }  // 2 bf16 to each lane
-OCTAVO_FN I32 pairs_bits(Pairs a) { return {a.v}; }  // the second of a pair in the upper half
+OCTAVO_FN I32 pairs_bits(Pairs a) { return {a.v}; }                                     // the second of a pair in the upper half
 
 // acc + sum of 4 products u8 × s8 a lane; exact for u < 128 (avx2 saturates above).
 OCTAVO_FN I32 dot_u7(I32 acc, Bytes u, Bytes s) { return {_mm512_dpbusd_epi32(acc.v, u.v, s.v)}; }

@@ -63,3 +63,21 @@ def test_policies_of_the_seams() -> None:
     assert EngineArgs().kv_policies() == {"placement": "paged", "prefix_index": "hash", "eviction": "lru", "admission": "optimistic"}
     assert EngineArgs(enable_prefix_caching=False, kv_prefix_index="hash").kv_policies()["prefix_index"] == "none"
     assert EngineArgs(kv_admission="guaranteed").kv_policies()["admission"] == "guaranteed"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("max_num_seqs", 1.5, "an integer"),
+        ("max_num_seqs", True, "an integer"),
+        ("block_size", None, "an integer"),
+        ("gpu_memory_utilization", "0.5", "a number"),
+        ("gpu_memory_utilization", float("nan"), "0.01 to 1.0"),
+        ("enable_prefix_caching", "no", "True or False"),
+        ("model", 3, "a string"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(field: str, value: object, said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"{field} = .*: it must be {said}") as error:
+        EngineArgs(**{field: value})
+    assert error.value.field == field

@@ -106,6 +106,7 @@ class EngineArgs:
 
     def __post_init__(self) -> None:
         for spec in dataclasses.fields(self):
+            _check_type(spec, getattr(self, spec.name))
             _check(spec.name, getattr(self, spec.name), spec.metadata)
         if self.block_size not in (8, 16, 32, 64):
             raise InvalidRequestError(f"block_size = {self.block_size}: it must be 8, 16, 32 or 64", field="block_size")
@@ -134,12 +135,28 @@ class AsyncEngineArgs(EngineArgs):
     """EngineArgs for AsyncLLMEngine; the name is vLLM's."""
 
 
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool,), "True or False"),
+    "int": ((int,), "an integer"),
+    "float": ((int, float), "a number"),
+    "str": ((str,), "a string"),
+}
+
+
+def _check_type(spec: dataclasses.Field[Any], value: Any) -> None:
+    kind, _, none = str(spec.type).partition(" | ")
+    if value is None and none:
+        return
+    classes, said = _TYPES[kind]
+    if not isinstance(value, classes) or (isinstance(value, bool) and kind != "bool"):
+        raise InvalidRequestError(f"{spec.name} = {value!r}: it must be {said}", field=spec.name)
+
+
 def _check(name: str, value: Any, rule: Any) -> None:
     if value is None:
         return
     low, high, choices = rule["low"], rule["high"], rule["choices"]
     if choices is not None and value not in choices:
         raise InvalidRequestError(f"{name} = {value!r}: choose one of {', '.join(choices)}", field=name)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if low is not None and not (is_number and low <= value <= high):
+    if low is not None and not low <= value <= high:
         raise InvalidRequestError(f"{name} = {value!r}: it must be {low} to {high}", field=name)

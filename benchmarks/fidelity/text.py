@@ -13,16 +13,17 @@ import numpy as np
 from benchmarks.fidelity import reference
 from benchmarks.fidelity.score import LLAMA_CPP, Opinion, distance, score
 from octavo import LLM
+from octavo.tokenizer.tokenizer import Tokenizer
 from octavo.weights.hub import resolve
 
 TOKENS = 2048
 FLOAT32_BOUND = 1e-3
 
 
-def text_ids(llm: LLM) -> list[int]:
+def text_ids(tokenizer: Tokenizer) -> list[int]:
     """The text's first TOKENS ids."""
     text = (Path(__file__).parent / "text.txt").read_text(encoding="utf-8")
-    ids = llm.get_tokenizer().encode(text)
+    ids = tokenizer.encode(text)
     if len(ids) < TOKENS:
         raise ValueError(f"text.txt has {len(ids)} tokens: it must have {TOKENS}")
     return ids[:TOKENS]
@@ -31,7 +32,7 @@ def text_ids(llm: LLM) -> list[int]:
 def octavo_opinion(model: str, dtype: str) -> tuple[list[int], Opinion]:
     """The text's ids, and what Octavo thinks of all but the first."""
     with LLM(model=model, dtype=dtype, max_model_len=TOKENS + 16, max_num_seqs=1) as llm:
-        ids = text_ids(llm)
+        ids = text_ids(llm.get_tokenizer())
         return ids, score(llm, ids, 1)
 
 

@@ -11,12 +11,18 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
+// Rows at once, and for so many rows, tiles of K (or runs of V) at once: their sums, and a register or two of K or V for each tile, fit
+// into the registers, and are enough to hide the latency of a multiply-add.
 #if defined(__AVX512F__)
-constexpr size_t kRows = 8;   // rows x tiles (or runs) of accumulators fit into the registers, with room for K or V
-constexpr size_t kTiles = 2;  // tiles of K at once
+constexpr size_t kRows = 8;
+constexpr size_t tiles_for(size_t rows) {
+  return rows <= 4 ? 4 : 2;
+}
 #else
 constexpr size_t kRows = 4;
-constexpr size_t kTiles = 1;
+constexpr size_t tiles_for(size_t rows) {
+  return rows == 1 ? 4 : rows == 2 ? 2 : 1;
+}
 #endif
 constexpr size_t kSplitTiles = kSplit / 16;
 constexpr size_t kGranule = 8;  // tokens that surely lie in one block
@@ -121,29 +127,33 @@ OCTAVO_FN void score_tiles(const float* q, const typename KV::Element* const* k,
   }
 }
 
-// Asks memory for V of tiles [t, t + kTiles), and for K of as many tiles after them. Blocks lie anywhere, so that hardware cannot foresee
+// Asks memory for V of tiles [t, t + T), and for K of as many tiles after them. Blocks lie anywhere, so that hardware cannot foresee
 // the next one; with this a long context is read half as fast again.
-template <typename KV>
+template <typename KV, size_t T>
 OCTAVO_FN void fetch_ahead(const SplitView<KV>& view, size_t t, Span span, size_t head_dim) {
   const auto fetch = [](const typename KV::Element* p, size_t numbers) __attribute__((always_inline)) {
     for (size_t i = 0; i < numbers; i += 64 / sizeof *p) prefetch(p + i);
   };
-  for (size_t g = 2 * t; g < 2 * (t + kTiles) && g * kGranule < span.end; ++g) {
+  for (size_t g = 2 * t; g < 2 * (t + T) && g * kGranule < span.end; ++g) {
     if (g * kGranule + kGranule > span.begin) fetch(view.v[g], kGranule * head_dim);
   }
-  for (size_t next = t + kTiles; next < t + 2 * kTiles && next * 16 < span.end; ++next) fetch(view.k[next], 16 * head_dim);
+  for (size_t next = t + T; next < t + 2 * T && next * 16 < span.end; ++next) fetch(view.k[next], 16 * head_dim);
 }
 
 // ``cold``: nobody has read the split yet.
 template <typename KV, size_t R>
 OCTAVO_FN void score_rows(const float* q, const SplitView<KV>& view, Span span, size_t head_dim, bool cold, float* scores) {
+  constexpr size_t kTiles = tiles_for(R);
   const size_t end = (span.end + 15) / 16;
   size_t t = span.begin / 16;
   for (; t + kTiles <= end; t += kTiles) {
-    if (cold) fetch_ahead<KV>(view, t, span, head_dim);
+    if (cold) fetch_ahead<KV, kTiles>(view, t, span, head_dim);
     score_tiles<KV, R, kTiles>(q, view.k + t, head_dim, scores + t * 16);
   }
-  for (; t < end; ++t) score_tiles<KV, R, 1>(q, view.k + t, head_dim, scores + t * 16);
+  for (; t < end; ++t) {
+    if (cold) fetch_ahead<KV, 1>(view, t, span, head_dim);
+    score_tiles<KV, R, 1>(q, view.k + t, head_dim, scores + t * 16);
+  }
 }
 
 struct SoftmaxSums {
@@ -199,7 +209,7 @@ OCTAVO_FN void add_values(const float* weights, const typename KV::Element* cons
 
 template <typename KV, size_t R>
 OCTAVO_FN void add_rows(const float* weights, const SplitView<KV>& view, Span span, size_t head_dim, float* out) {
-  constexpr size_t kRuns = R * kTiles <= kRows * kTiles / 2 ? 2 * kTiles : kTiles;
+  constexpr size_t kRuns = tiles_for(R);
   size_t e = 0;
   for (; e + kRuns * 16 <= head_dim; e += kRuns * 16) add_values<KV, R, kRuns>(weights, view.v, e, span, head_dim, out + e);
   for (; e < head_dim; e += 16) add_values<KV, R, 1>(weights, view.v, e, span, head_dim, out + e);

@@ -188,7 +188,7 @@ def test_api_44_error_in_mid_stream_is_an_event_without_done(start: Callable[...
     assert error["error"]["type"] == "server_error"
     whole = failing.post("/v1/completions", {"prompt": "hi"})
     assert (whole.status_code, whole.json()["error"]["type"]) == (500, "server_error")
-    failing.wait_idle()
+    failing.assert_idle()
 
 
 def test_stop_token_ids_and_min_tokens(server: LiveServer) -> None:

@@ -47,7 +47,7 @@ def test_api_32_client_leaves_while_decoding(slow: LiveServer, streamed: bool) -
     connection = Connection(slow, stream=streamed)
     wait_for(slow, lambda stats: stats.running == 1)
     connection.leave()
-    slow.wait_idle(0.5)
+    slow.assert_idle(0.5)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -56,7 +56,7 @@ def test_api_32_client_leaves_during_prefill(slow: LiveServer, streamed: bool) -
     connection = Connection(slow, prompt=[5 + i % 200 for i in range(1000)], stream=streamed)  # 63 steps of 16 tokens
     wait_for(slow, lambda stats: stats.running == 1)
     connection.leave()
-    slow.wait_idle(0.5)
+    slow.assert_idle(0.5)
     assert slow.engine.stats.generation_tokens == before
 
 
@@ -71,7 +71,7 @@ def test_api_32_client_leaves_while_queued(slow: LiveServer, streamed: bool) -> 
     wait_for(slow, lambda stats: stats.waiting == 0)
     for connection in running:
         connection.leave()
-    slow.wait_idle(0.5)
+    slow.assert_idle(0.5)
     assert slow.engine.stats.prompt_tokens == prompts
 
 
@@ -80,7 +80,7 @@ def test_all_completions_of_a_request_end(slow: LiveServer, streamed: bool) -> N
     connection = Connection(slow, prompt=["one", "two"], n=2, stream=streamed)
     wait_for(slow, lambda stats: stats.running == 2)
     connection.leave()
-    slow.wait_idle(0.5)
+    slow.assert_idle(0.5)
 
 
 def test_api_33_streams_with_logprobs_cancelled(server: LiveServer) -> None:
@@ -88,7 +88,7 @@ def test_api_33_streams_with_logprobs_cancelled(server: LiveServer) -> None:
         connection = Connection(server, stream=True, logprobs=5)
         connection.read(b"data: ", 2)
         connection.leave()
-    server.wait_idle()
+    server.assert_idle()
 
 
 def test_kv_06_300_streams_closed_early(server: LiveServer) -> None:
@@ -103,7 +103,7 @@ def test_kv_06_300_streams_closed_early(server: LiveServer) -> None:
             for left in open_connections:
                 left.leave()
             open_connections = []
-    server.wait_idle(5)
+    server.assert_idle(5)
     assert server.post("/v1/completions", {"prompt": "hi", "max_tokens": 1}).status_code == 200
 
 
@@ -117,7 +117,7 @@ def test_ob_04_aborted_and_successful_are_counted(slow: LiveServer) -> None:
         connection = Connection(slow, stream=True)
         connection.read(b"data: ")
         connection.leave()
-        slow.wait_idle(0.5)
+        slow.assert_idle(0.5)
         assert slow.post("/v1/completions", {"prompt": "hi", "max_tokens": 1, "seed": SEEDS["long"]}).status_code == 200
-    slow.wait_idle()
+    slow.assert_idle()
     assert {reason: count(reason) - before[reason] for reason in before} == {"abort": 5, "length": 5, "stop": 0, "error": 0}

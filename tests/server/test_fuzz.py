@@ -76,4 +76,4 @@ async def test_ob_13_fuzzed_bodies_leave_streams_alone(slow: LiveServer, server:
     assert not odd
     statuses = [answer.status_code for answer in answers]
     assert statuses.count(400) > 200
-    slow.wait_idle(10)
+    slow.assert_idle(10)

@@ -239,4 +239,4 @@ def test_nothing_of_all_this_reached_the_engine(server: LiveServer) -> None:
     refused(server, n=0)
     refused(server, prompt=[VOCABULARY])
     assert server.engine.stats.steps == steps
-    server.wait_idle()
+    server.assert_idle()

@@ -48,7 +48,7 @@ class LiveServer:
         assert lines, f"no metric {name}"
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
-    def wait_idle(self, seconds: float = 2.0) -> None:
+    def assert_idle(self, seconds: float = 2.0) -> None:
         """The survive check: nothing runs or waits, and no slot of the pool is held."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -131,7 +132,7 @@ def _parsed(value: str) -> object:
 def _reader(model: str) -> Callable[[], str | None]:
     """Reads a line, with editing and history at a terminal; None at the end of input."""
     if sys.stdin.isatty():
-        import readline  # noqa: F401 (gives input() its editing)
+        importlib.import_module("readline")  # gives input() its editing
 
         print(f"Chatting with {model}. /help lists commands, /exit leaves.")
 

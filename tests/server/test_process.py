@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,21 @@ def real(smollm2_path: Path) -> Iterator[Served]:
         served.stop()
 
 
-def scripted(folder: Path, *arguments: str, **script: Any) -> Served:
-    model = write_model(folder, Script(outputs=list(OUTPUTS.values()), **script), TOKENIZER)
-    return Served(model, "--runner-cls", SCRIPTED, *arguments)
+@pytest.fixture
+def scripted(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Starts a server with a scripted model; a test that fails leaves none behind."""
+    started: list[Served] = []
+
+    def start(*arguments: str, **script: Any) -> Served:
+        model = write_model(tmp_path, Script(outputs=list(OUTPUTS.values()), **script), TOKENIZER)
+        started.append(Served(model, "--runner-cls", SCRIPTED, *arguments))
+        return started[-1]
+
+    yield start
+    for served in started:
+        if served.process.poll() is None:
+            served.process.kill()
+            served.process.wait()
 
 
 def test_real_model_answers(real: Served) -> None:
@@ -152,8 +164,8 @@ def test_no_torch_among_imported_modules() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
-    served = scripted(tmp_path)
+def test_a_signal_ends_it_cleanly(scripted: Callable[..., Served], number: int) -> None:
+    served = scripted()
     pids = served.pids()
     assert served.client.post("/v1/completions", json={"prompt": "hi"}).status_code == 200
     assert served.stop(number) < 3
@@ -162,8 +174,8 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_ob_01_a_dead_engine_is_told(tmp_path: Path) -> None:
-    served = scripted(tmp_path, step_seconds=0.02)
+def test_ob_01_a_dead_engine_is_told(scripted: Callable[..., Served]) -> None:
+    served = scripted(step_seconds=0.02)
     body = {"prompt": "hi", "stream": True, "seed": SEEDS["long"], "max_tokens": 1000}
     with served.client.stream("POST", "/v1/completions", json=body) as response:
         events = response.iter_bytes()
@@ -177,8 +189,8 @@ def test_ob_01_a_dead_engine_is_told(tmp_path: Path) -> None:
     assert served.stop() < 3
 
 
-def test_running_requests_finish_or_are_told(tmp_path: Path) -> None:
-    served = scripted(tmp_path, "--shutdown-timeout", "0.5", step_seconds=0.02)
+def test_running_requests_finish_or_are_told(scripted: Callable[..., Served]) -> None:
+    served = scripted("--shutdown-timeout", "0.5", step_seconds=0.02)
     texts = []
     body = {"prompt": "hi", "stream": True, "seed": SEEDS["long"]}
     with (

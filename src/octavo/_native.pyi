@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 Int32Array = npt.NDArray[np.int32]
 F32Array = npt.NDArray[np.float32]
+F64Array = npt.NDArray[np.float64]
 BytesArray = npt.NDArray[np.uint8]
 
 KERNEL_VERSION: int
@@ -69,7 +70,7 @@ class Program:
         kind: str,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        weights: Sequence[PackedWeight | F32Array | None],
+        weights: Sequence[PackedWeight | F32Array | F64Array | None],
         ints: Sequence[int],
         floats: Sequence[float],
     ) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from octavo import _native
 from octavo.ops.passes import fuse, lower
@@ -80,11 +81,11 @@ def build_native(
 ) -> _native.Program:
     """The native twin of ``program``: buffers as planned, ops in order."""
 
-    def operand(weight: Operand) -> _native.PackedWeight | F32Array | None:
+    def operand(weight: Operand) -> _native.PackedWeight | F32Array | npt.NDArray[np.float64] | None:
         if weight is None:
             return None
         if isinstance(weight, Constant):
-            return np.asarray(weight.values, np.float32)
+            return np.asarray(weight.values, np.float64)
         return matrices[weight.name] if weight.is_matrix else vectors[weight.name]
 
     native = _native.Program(isa, pool)

@@ -22,7 +22,7 @@ struct Candidate {
 // What a thread reuses from row to row.
 struct Scratch {
   std::vector<float> chunks, sorted_chunks, weights;
-  std::vector<double> sums;
+  std::vector<double> sums, bins;
   std::vector<Candidate> candidates;
 };
 thread_local Scratch scratch;
@@ -118,30 +118,15 @@ double weigh(const Row& row, float largest, float temperature, Candidate least) 
   return mass;
 }
 
-// Tokens below a share of (1 - top_p) / vocab each cannot be in the nucleus: together they weigh less than what it may leave out.
-void collect_nucleus(const Row& row, double mass, double top_p) {
-  const double bound = (1.0 - top_p) * mass / static_cast<double>(row.vocab);
-  scratch.candidates.clear();
-  for (size_t chunk = 0; chunk < row.num_chunks(); ++chunk) {
-    if (scratch.sums[chunk] < bound || scratch.sums[chunk] == 0.0) continue;
-    for (size_t i = chunk * kChunk; i < row.chunk_end(chunk); ++i) {
-      const double weight = static_cast<double>(scratch.weights[i]);
-      if (weight >= bound && weight > 0.0) scratch.candidates.push_back({row.logits[i], static_cast<int32_t>(i)});
-    }
-  }
-}
-
-// The smallest set in falling order whose mass reaches top_p of the whole, found by halving the part that holds its last token.
-Candidate least_of_top_p(const Row& row, double mass, double top_p) {
-  collect_nucleus(row, mass, top_p);
+// Of candidates in falling order the first up to which they weigh, with what came before, at least target: found by halving.
+Candidate reach(double before, double target) {
   auto begin = scratch.candidates.begin(), end = scratch.candidates.end();
-  double before = 0.0;
   while (end - begin > 1) {
     const auto middle = begin + (end - begin) / 2;
     std::nth_element(begin, middle, end);
     double upper = 0.0;
     for (auto it = begin; it != middle; ++it) upper += static_cast<double>(scratch.weights[static_cast<size_t>(it->id)]);
-    if (before + upper >= top_p * mass) {
+    if (before + upper >= target) {
       end = middle;
     } else {
       before += upper;
@@ -149,6 +134,43 @@ Candidate least_of_top_p(const Row& row, double mass, double top_p) {
     }
   }
   return *begin;
+}
+
+// A histogram of weights over (largest - logit) / temperature, which is below 87.4 where a weight is not 0.
+struct Bins {
+  static constexpr float kPerUnit = 32.0f;
+  static constexpr float kLast = 2799.0f;
+  float largest, scale;
+
+  size_t of(float logit) const { return static_cast<size_t>(static_cast<int32_t>(std::min(kLast, (largest - logit) * scale))); }
+};
+
+// The last of the smallest set in falling order whose mass reaches top_p of the whole: first the bin that holds it, then the token.
+// Chunks that weigh less than (1 - top_p) / chunks of the whole are left out: all together weigh less than what the set may leave out.
+Candidate least_of_top_p(const Row& row, float largest, float temperature, double mass, double top_p) {
+  const Bins bins{largest, Bins::kPerUnit / temperature};
+  const double bound = (1.0 - top_p) * mass / static_cast<double>(row.num_chunks()), target = top_p * mass;
+  const auto for_heavy_tokens = [&](auto fn) {
+    for (size_t chunk = 0; chunk < row.num_chunks(); ++chunk) {
+      if (scratch.sums[chunk] == 0.0 || scratch.sums[chunk] < bound) continue;
+      for (size_t i = chunk * kChunk; i < row.chunk_end(chunk); ++i) fn(i);
+    }
+  };
+  scratch.bins.assign(static_cast<size_t>(Bins::kLast) + 1, 0.0);
+  for_heavy_tokens([&](size_t i) { scratch.bins[bins.of(row.logits[i])] += static_cast<double>(scratch.weights[i]); });
+  size_t bin = 0;
+  double before = 0.0, running = 0.0;
+  for (size_t b = 0; b < scratch.bins.size() && running < target; ++b) {
+    if (scratch.bins[b] == 0.0) continue;
+    bin = b;
+    before = running;
+    running += scratch.bins[b];
+  }
+  scratch.candidates.clear();
+  for_heavy_tokens([&](size_t i) {
+    if (bins.of(row.logits[i]) == bin && scratch.weights[i] > 0.0f) scratch.candidates.push_back({row.logits[i], static_cast<int32_t>(i)});
+  });
+  return reach(before, target);
 }
 
 // In one chunk, the first token whose running sum exceeds target; the last with a weight if rounding leaves none.
@@ -188,7 +210,7 @@ int32_t sample_row(const Row& row, const SamplingRules& rules, size_t r) {
   }
   double mass = weigh(row, largest, temperature, least);
   if (rules.top_p[r] < 1.0f) {
-    least = least_of_top_p(row, mass, std::max(0.0, static_cast<double>(rules.top_p[r])));
+    least = least_of_top_p(row, largest, temperature, mass, std::max(0.0, static_cast<double>(rules.top_p[r])));
     mass = weigh(row, largest, temperature, least);
   }
   return draw(row, uniform(rules.seed[r], static_cast<uint32_t>(rules.index[r])) * mass);

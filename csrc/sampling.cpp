@@ -146,10 +146,11 @@ struct Bins {
 };
 
 // The last of the smallest set in falling order whose mass reaches top_p of the whole: first the bin that holds it, then the token.
-// Chunks that weigh less than (1 - top_p) / chunks of the whole are left out: all together weigh less than what the set may leave out.
+// All tokens below a share of (1 - top_p) / vocab each weigh less, together, than what the set may leave out: chunks without heavier ones
+// are not looked at.
 Candidate least_of_top_p(const Row& row, float largest, float temperature, double mass, double top_p) {
   const Bins bins{largest, Bins::kPerUnit / temperature};
-  const double bound = (1.0 - top_p) * mass / static_cast<double>(row.num_chunks()), target = top_p * mass;
+  const double bound = (1.0 - top_p) * mass / static_cast<double>(row.vocab), target = top_p * mass;
   const auto for_heavy_tokens = [&](auto fn) {
     for (size_t chunk = 0; chunk < row.num_chunks(); ++chunk) {
       if (scratch.sums[chunk] == 0.0 || scratch.sums[chunk] < bound) continue;

@@ -126,6 +126,13 @@ def test_equal_logits_fall_with_the_lower_id_first(isa: str) -> None:
 
 
 @ON_ALL_ISAS
+def test_top_p_keeps_the_likeliest_token_however_light_its_surroundings(isa: str) -> None:
+    logits = np.full((1, 4096), -20.0, np.float32)
+    logits[0, :1024], logits[0, 3000] = 0.0, 0.1
+    assert {sample(logits, [Rule(top_p=1e-4, seed=seed)], isa)[0] for seed in range(20)} == {3000}
+
+
+@ON_ALL_ISAS
 def test_tokens_come_as_often_as_their_probability_says(isa: str) -> None:
     """Chi-squared with 4 degrees of freedom: 18.5 is exceeded once in 1,000 times."""
     p = np.array([0.5, 0.25, 0.125, 0.1, 0.025])

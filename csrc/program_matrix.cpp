@@ -29,10 +29,11 @@ Cut cut_product(size_t rows, size_t row_bytes, size_t tiles, size_t tile_bytes, 
   const size_t passes = clamp(kBlockBytes / (row_bytes * rows_per_pass), 1, 8);
   const size_t row_step = std::min(std::max<size_t>(rows, 1), passes * rows_per_pass);
   const size_t row_blocks = (rows + row_step - 1) / row_step;
-  // At least four items a thread, so that threads end together.
-  const size_t fair = std::max<size_t>(1, tiles * std::max<size_t>(row_blocks, 1) / (4 * threads));
-  const size_t wanted = rows <= rows_per_pass ? kStreamBytes / tile_bytes : kBlockBytes / tile_bytes;
-  return {rows, row_step, tiles, clamp(wanted, 1, std::min<size_t>(fair, tiles))};
+  // At least eight items a thread, and of even size, so that threads end together.
+  const size_t fair = std::max<size_t>(1, tiles * std::max<size_t>(row_blocks, 1) / (8 * threads));
+  const size_t most = clamp((rows <= rows_per_pass ? kStreamBytes : kBlockBytes) / tile_bytes, 1, std::min(fair, tiles));
+  const size_t tile_blocks = (tiles + most - 1) / most;
+  return {rows, row_step, tiles, (tiles + tile_blocks - 1) / tile_blocks};
 }
 
 // Runs fn(row_begin, row_end, tile_begin, tile_end) for item `item` of a cut; row blocks follow one another, so that tiles stay in cache.

@@ -163,13 +163,13 @@ void linear(const LinearArgs& args, size_t row_begin, size_t row_end, size_t til
     const size_t rows = smaller(kRowsPerPass, row_end - r);
     for (size_t tile = tile_begin; tile < tile_end; ++tile) {
       pass(w.data + tile * w.tile_bytes, row_address(args.x, r), args.x.stride, w.columns, rows, sums);
-      const size_t first = tile * kTile, n = smaller(kTile, w.rows - first);
-      const F32 bias = args.bias != nullptr ? f32_load_partial(args.bias + first, n) : f32_zero();
+      const size_t first = tile * kTile;
+      const F32 bias = args.bias != nullptr ? load_columns(args.bias, first, w.rows) : f32_zero();
       for (size_t i = 0; i < rows; ++i) {
         F32 y = f32_load(sums[i]);
-        if (args.bias != nullptr) y = f32_add(y, bias);
-        if (args.residual.data != nullptr) y = f32_add(y, f32_load_partial(f32_row(args.residual, r + i) + first, n));
-        f32_store_partial(f32_row(args.out, r + i) + first, y, n);
+        if (args.bias != nullptr) y = y + bias;
+        if (args.residual.data != nullptr) y = y + load_columns(f32_row(args.residual, r + i), first, w.rows);
+        store_columns(f32_row(args.out, r + i), first, w.rows, y);
       }
     }
   }

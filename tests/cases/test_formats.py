@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from octavo.errors import InvalidRequestError
 from octavo.runner.cpu_backend import build_cpu, choose_isa
 from octavo.runner.loading import kv_dtype, load_model
 from octavo.runner.model_runner import ModelRunner
-from support.gguf_models import CONTEXT, VOCAB, make_llama
+from support.gguf_models import VOCAB, make_llama
 from support.oracles import transformers_model
 from support.steps import single_sequence_step
 

@@ -39,16 +39,25 @@ def make_llama(path: Path, kind: str, change: Callable[[dict[str, np.ndarray]], 
     """Write ``path`` with all matrices stored as ``kind`` and return transformers' model, in fp32 on the unquantized weights.
 
     The embedding has unit size and a layer adds somewhat less to it, as in trained models: so 4 bits a weight leave most of the logits.
-    ``change`` may alter the weights, by transformers' names, before either sees them.
+    ``change`` may alter the weights, by transformers' names, in place, before the file is written.
     """
     import torch
     import transformers
 
     config = transformers.LlamaConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=2 * HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM, max_position_embeddings=CONTEXT, initializer_range=GAIN / HIDDEN**0.5, rms_norm_eps=1e-5,
-        tie_word_embeddings=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        hidden_size=HIDDEN,
+        intermediate_size=2 * HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
+        max_position_embeddings=CONTEXT,
+        initializer_range=GAIN / HIDDEN**0.5,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="eager").eval()
     state = {name: values.numpy() for name, values in model.state_dict().items()}

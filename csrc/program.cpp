@@ -34,9 +34,9 @@ float widen_bf16(uint16_t bits) {
 void grow(Buffer& buffer, size_t rows) {
   if (rows <= buffer.capacity) return;
   const size_t wanted = std::max(rows, std::min(2 * buffer.capacity, buffer.capacity + 256));
-  buffer.memory = Memory();
+  buffer.memory.reset();
   buffer.capacity = 0;
-  buffer.memory = Memory(wanted * row_stride(buffer.kind, buffer.columns));
+  buffer.memory = std::make_shared<Memory>(wanted * row_stride(buffer.kind, buffer.columns));
   buffer.capacity = wanted;
 }
 
@@ -59,7 +59,7 @@ size_t row_stride(BufferKind kind, size_t columns) {
 
 Rows StepContext::rows(int number) const {
   const Buffer& buffer = program.buffers_[static_cast<size_t>(number)];
-  return {buffer.memory.data(), row_stride(buffer.kind, buffer.columns), buffer.columns, buffer.kind};
+  return {buffer.data(), row_stride(buffer.kind, buffer.columns), buffer.columns, buffer.kind};
 }
 
 size_t StepContext::count(int number) const {
@@ -71,7 +71,7 @@ Program::Program(const std::string& isa, std::shared_ptr<ThreadPool> pool) : ker
 int Program::add_buffer(const std::string& kind, size_t columns, const std::string& rows) {
   if (columns == 0 || columns >= kMaxColumns)
     throw std::invalid_argument("columns: " + std::to_string(columns) + " is not in 1 … 2^31 - 1");
-  buffers_.push_back({parse_kind(kind), parse_rows(rows), columns, 0, Memory()});
+  buffers_.push_back({parse_kind(kind), parse_rows(rows), columns, 0, nullptr});
   return static_cast<int>(buffers_.size()) - 1;
 }
 
@@ -131,6 +131,7 @@ void Program::reserve_rows(size_t tokens, size_t logits) {
 }
 
 void Program::run(const std::vector<const KVStorage*>& kv, const StepArrays& arrays) {
+  std::lock_guard lock(running_);
   StepContext context = check_step(kv, arrays);
   reserve_rows(context.step.num_tokens, context.step.num_logits);
   compute_rope_tables(context.step);
@@ -170,7 +171,7 @@ size_t Program::num_rows(int number) const {
 void Program::read(int number, float* out) const {
   const Buffer& b = buffer(number);
   const size_t stride = row_stride(b.kind, b.columns);
-  const Rows rows{b.memory.data(), stride, b.columns, b.kind};
+  const Rows rows{b.data(), stride, b.columns, b.kind};
   for (size_t r = 0; r < num_rows(number); ++r)
     for (size_t i = 0; i < b.columns; ++i) {
       float value = 0;
@@ -189,7 +190,7 @@ void Program::write(int number, const float* values, size_t rows) {
   if (b.kind != BufferKind::kF32) throw std::invalid_argument("buffer: only f32 buffers can be written");
   grow(b, rows);
   (b.rows_of == RowsOf::kTokens ? tokens_ : logits_) = rows;
-  std::memcpy(b.memory.data(), values, rows * b.columns * sizeof(float));
+  std::memcpy(b.data(), values, rows * b.columns * sizeof(float));
 }
 
 }  // namespace octavo

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <variant>
@@ -23,8 +24,10 @@ struct Buffer {
   BufferKind kind;
   RowsOf rows_of;
   size_t columns;
-  size_t capacity = 0;  // rows
-  Memory memory;
+  size_t capacity = 0;             // rows
+  std::shared_ptr<Memory> memory;  // shared with views of it that Python holds: growing it must not pull it away under them
+
+  uint8_t* data() const { return memory ? memory->data() : nullptr; }
 };
 
 // What an op is given besides buffers: a matrix, a vector of fp32 or fp64, or nothing.
@@ -97,7 +100,7 @@ public:
   int add_buffer(const std::string& kind, size_t columns, const std::string& rows);
   // Throws std::invalid_argument, naming the op and the operand, on any mismatch.
   void add_op(OpRecord record);
-  // Runs all ops. Throws std::invalid_argument if an input is out of bounds; then nothing has run.
+  // Runs all ops; runs from several threads take turns. Throws std::invalid_argument if an input is out of bounds; then nothing has run.
   void run(const std::vector<const KVStorage*>& kv, const StepArrays& arrays);
 
   // fp32 values of a buffer's rows as of the last run or write: [rows, columns].
@@ -136,6 +139,7 @@ private:
 
   const KernelTable& kernels_;
   std::shared_ptr<ThreadPool> pool_;
+  std::mutex running_;
   std::vector<Buffer> buffers_;
   std::vector<OpRecord> records_;
   std::vector<OpBody> bodies_;

@@ -41,10 +41,9 @@ std::vector<const KVStorage*> storages(nb::object kv) {
   return all;
 }
 
-nb::ndarray<nb::numpy, float> run(nb::handle self, nb::object kv, Int32Vector token_ids, Int32Vector positions, Int32Vector query_start,
+nb::ndarray<nb::numpy, float> run(Program& program, nb::object kv, Int32Vector token_ids, Int32Vector positions, Int32Vector query_start,
                                   Int32Vector seq_lens, std::vector<Int32Table> block_tables, std::vector<Int32Vector> slot_mapping,
                                   Int32Vector logits_rows) {
-  Program& program = *nb::cast<Program*>(self);
   StepArrays arrays{ints(token_ids), ints(positions), ints(query_start), ints(seq_lens), ints(logits_rows), {}, {}};
   for (const Int32Table& table : block_tables) arrays.block_tables.push_back({table.data(), table.shape(0), table.shape(1)});
   for (const Int32Vector& slots : slot_mapping) arrays.slot_mapping.push_back(ints(slots));
@@ -56,7 +55,8 @@ nb::ndarray<nb::numpy, float> run(nb::handle self, nb::object kv, Int32Vector to
   }
   const Buffer& buffer = program.buffer(result);
   const size_t shape[] = {program.num_rows(result), buffer.columns};
-  return nb::ndarray<nb::numpy, float>(buffer.memory.data(), 2, shape, self);
+  nb::capsule owner(new std::shared_ptr<Memory>(buffer.memory), [](void* p) noexcept { delete static_cast<std::shared_ptr<Memory>*>(p); });
+  return nb::ndarray<nb::numpy, float>(buffer.data(), 2, shape, owner);
 }
 
 nb::ndarray<nb::numpy, float> read(const Program& program, int buffer) {

@@ -249,3 +249,21 @@ def test_fewer_rows_after_many_and_many_after_few() -> None:
         rows = np.arange(tokens, dtype=np.int32)
         got = program.run(None, rows, rows, np.array([0, tokens], np.int32), np.array([tokens], np.int32), [], [], rows[:1])
         np.testing.assert_array_equal(got, 2 * values)
+
+
+def test_a_view_outlives_the_run_that_grows_its_buffer() -> None:
+    program, numbers = buffers()
+    program.add_op("add", [numbers["f"], numbers["f"]], [numbers["g"]], [], [], [])
+
+    def step(tokens: int) -> np.ndarray:
+        program.write(numbers["f"], np.full((tokens, 64), tokens, np.float32))
+        rows = np.arange(tokens, dtype=np.int32)
+        return program.run(None, rows, rows, np.array([0, tokens], np.int32), np.array([tokens], np.int32), [], [], rows[:1])
+
+    views = [step(tokens) for tokens in (1, 9000, 40000)]
+    assert [float(view[0, 0]) for view in views] == [2, 18000, 80000]
+
+
+def test_a_step_may_want_no_logits() -> None:
+    step = a_step() | {"logits_rows": np.zeros(0, np.int32)}
+    assert model().run(storage(), **step).shape == (0, HEADS * HEAD_DIM)

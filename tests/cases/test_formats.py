@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from octavo import _native
+from octavo import LLM, _native
 from octavo.config import EngineArgs
+from octavo.engine.core import EngineCore
 from octavo.errors import InvalidRequestError
 from octavo.runner.cpu_backend import build_cpu, choose_isa
 from octavo.runner.loading import kv_dtype, load_model
@@ -124,3 +126,29 @@ def test_cpu_05_an_instruction_set_that_this_cpu_lacks_is_refused(monkeypatch: p
     monkeypatch.setenv("OCTAVO_ISA", "amx")
     with pytest.raises(InvalidRequestError, match="isa = amx: this CPU has avx2, generic"):
         choose_isa(EngineArgs())
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "arithmetic", "kv"),
+    [
+        ("F16", {}, ["fp32"], "bf16"),  # no arithmetic here is fp16's
+        ("BF16", {}, ["bf16"], "bf16"),
+        ("Q4_0", {}, ["int8"], "bf16"),
+        ("F16", {"dtype": "bfloat16"}, ["bf16"], "bf16"),
+        ("Q4_0", {"dtype": "float32"}, ["fp32"], "fp32"),
+        ("F16", {"kv_cache_dtype": "fp16"}, ["fp32"], "fp16"),
+    ],
+)
+def test_cpu_09_what_auto_comes_to_is_said(kind: str, settings: dict[str, Any], arithmetic: list[str], kv: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    make_llama(path, kind)
+    core = EngineCore(EngineArgs(model=str(path), num_threads=1, num_gpu_blocks_override=8, **settings))
+    core.close()
+    assert (core.info.arithmetic, core.info.kv_cache_dtype) == (arithmetic, kv)
+    assert core.info.describe()[0] == f"{arithmetic[0]} arithmetic on {core.info.isa}, 1 thread; K and V in {kv}"
+
+
+def test_cpu_05_cpu_06_cpu_09_the_log_says_what_runs(smollm2_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), LLM(str(smollm2_path), isa="generic", num_threads=2, max_model_len=64):
+        pass
+    assert "int8 arithmetic on generic, 2 threads; K and V in bf16" in caplog.text

@@ -151,6 +151,8 @@ def _describe(args: EngineArgs, runner: RunnerInfo, plan: PoolPlan, phases: _Pha
         pool_bytes=plan.nbytes,
         isa=runner.isa,
         num_threads=runner.num_threads,
+        arithmetic=list(runner.arithmetic),
+        kv_cache_dtype=runner.kv_cache_dtype,
         phases=phases.seconds,
         start_seconds=phases.total,
         details=runner.details,

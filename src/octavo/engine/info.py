@@ -26,6 +26,10 @@ class EngineInfo:
     pool_bytes: int
     isa: str = ""
     num_threads: int = 0
+    arithmetic: list[str] = field(default_factory=list)
+    """What multiplies weights and activations: "int8", "bf16", "fp32"."""
+    kv_cache_dtype: str = ""
+    """How K and V are stored: what "auto" came to."""
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds per phase of starting; they add up to ``start_seconds``."""
     start_seconds: float = 0.0
@@ -33,9 +37,12 @@ class EngineInfo:
     """The runner's own facts."""
 
     def describe(self) -> list[str]:
-        """Lines for a person: the pool, and where the time of starting went."""
+        """Lines for a person: what computes, the pool, and where the time of starting went."""
         phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.phases.items())
+        threads = "1 thread" if self.num_threads == 1 else f"{self.num_threads} threads"
+        here = f"{' and '.join(self.arithmetic)} arithmetic on {self.isa}, {threads}; K and V in {self.kv_cache_dtype}"
         return [
+            *([here] if self.isa else []),
             f"KV pool: {self.pool_tokens:,} tokens in {self.num_blocks[0]:,} blocks of {self.block_size}, {self.pool_bytes:,} bytes; "
             f"a sequence has at most {self.max_model_len:,} tokens",
             f"Engine ready in {self.start_seconds:.2f} s: {phases}",

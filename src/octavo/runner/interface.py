@@ -34,6 +34,10 @@ class RunnerInfo:
     """What gpu_memory_utilization allows now."""
     isa: str = ""
     num_threads: int = 0
+    arithmetic: tuple[str, ...] = ()
+    """What multiplies weights and activations here, e.g. ("int8", "fp32"): the weights' formats decide."""
+    kv_cache_dtype: str = ""
+    """What "auto" came to: how K and V are stored."""
     load_phases: dict[str, float] = field(default_factory=dict)
     """Seconds per phase of loading."""
     details: dict[str, Any] = field(default_factory=dict)

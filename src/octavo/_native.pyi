@@ -49,7 +49,10 @@ class KVStorage:
     """K and V of all layers: per layer ``num_blocks`` blocks of ``block_size`` slots, in the kernels' own tile layout."""
 
     def __init__(self, isa: str, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: str) -> None:
-        """``dtype``: "bf16", "fp16" or "fp32". Memory is reserved, and touched on first use."""
+        """``dtype``: "bf16", "fp16" or "fp32"; ``block_size`` is 8 or a multiple of 16, ``head_dim`` a multiple of 16 up to 512.
+
+        Memory is reserved, and touched on first use.
+        """
     @property
     def nbytes(self) -> int: ...
     def read(self, layer: int, block: int) -> tuple[F32Array, F32Array]:

@@ -3,7 +3,7 @@
     python benchmarks/kernels/bench_linear.py --model smollm2 --rows 1 32 512
     python benchmarks/kernels/bench_linear.py --format Q4_K --shape 4096x4096
 
-For each row count: the time of all of a step's products (each weight once, in the model's order, so that weights come from memory as they do
+For each row count: the time of all products of a step (each weight once, in order, so that weights come from memory as they do
 in decoding), the rate, and the percentage of the nearer limit. The fastest of --repeat rounds counts.
 """
 

@@ -109,6 +109,8 @@ OpBody build_rms_norm(const OpReader& op) {
   op.allow_same({{0, 0}});
   const size_t heads = op.integer(0, "heads", 1, kMaxHeads), columns = op.input(0).columns;
   op.require(columns % heads == 0, std::to_string(columns) + " columns are no multiple of heads = " + std::to_string(heads));
+  op.require(op.output(0).kind == kF32 || heads == 1 || columns / heads % kQ8Group == 0,
+             "heads of " + std::to_string(columns / heads) + " columns, no multiple of 32, can only be f32");
   const Vector weight = op.vector(0, columns / heads);
   return [x = op.input_number(0), out = op.output_number(0), weight, heads, eps = op.number(0)](StepContext& c) {
     const RmsNormArgs args{c.rows(x), c.rows(out), data_of(weight), heads, eps};

@@ -77,6 +77,12 @@ def test_rms_norm_of_each_head(isa: str, heads: int, head_dim: int) -> None:
     expected = parts / np.sqrt((parts**2).mean(-1, keepdims=True) + 1e-6) * weight
     got = apply(isa, "rms_norm", [x], weights=[weight], ints=(heads,), floats=(1e-6,))
     np.testing.assert_allclose(got, expected.reshape(x.shape), rtol=3e-6, atol=1e-6)
+    if head_dim % 32:
+        with pytest.raises(ValueError, match=f"heads of {head_dim} columns"):
+            apply(isa, "rms_norm", [x], "q8", [weight], (heads,), (1e-6,))
+    else:
+        stored = apply(isa, "rms_norm", [x], "q8", [weight], (heads,), (1e-6,))
+        np.testing.assert_allclose(stored, quantized(got), rtol=1e-6)
 
 
 @ON_ALL_ISAS

@@ -31,7 +31,7 @@ def build_cpu(args: EngineArgs, loaded: LoadedModel) -> tuple[CpuBackend, Sample
         vectors = {name: vector(weight) for name, weight in loaded.weights.items() if len(weight.shape) == 1}
     with loaded.phases("build program"):
         executor = CpuExecutor(loaded.model, matrices, vectors, isa=isa, pool=pool, eager=args.enforce_eager)
-    return CpuBackend(executor, matrices, pool, loaded), Sampler(pool)
+    return CpuBackend(executor, matrices, pool, loaded), Sampler(pool, isa)
 
 
 def choose_isa(args: EngineArgs) -> str:

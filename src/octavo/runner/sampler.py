@@ -39,13 +39,13 @@ class SamplerOutput:
 class Sampler:
     """Samples one token a row. Log-probabilities are of the model's own logits, before any mask, bias, penalty or temperature."""
 
-    def __init__(self, pool: ThreadPool | None = None) -> None:
-        """With a thread pool the native kernels sample; without one the reference does, slowly."""
+    def __init__(self, pool: ThreadPool | None = None, isa: str | None = None) -> None:
+        """With a thread pool the native kernels of ``isa`` (None: the best) sample; without one the reference does, slowly."""
         self._choose: Callable[[F32Array, Sequence[SamplingState]], list[int]] = _choose_reference
         self._facts: Callable[[F32Array, Int32Array, int], LogprobFacts] = sampling_reference.logprobs
         self._native_seconds = 0.0
         if pool is not None:
-            self._use_native(pool)
+            self._use_native(pool, isa)
 
     def sample(self, logits: F32Array, rows: Sequence[SamplingState]) -> SamplerOutput:
         """Sample from ``logits`` [rows, V], which are not changed; ``rows`` get no token appended here."""
@@ -76,19 +76,19 @@ class Sampler:
                 found[i] = entry
         return found
 
-    def _use_native(self, pool: ThreadPool) -> None:
+    def _use_native(self, pool: ThreadPool, isa: str | None) -> None:
         from octavo import _native
 
         def choose(logits: F32Array, rows: Sequence[SamplingState]) -> list[int]:
             arguments = _rule_arrays(rows)
             start = time.perf_counter()
-            ids: list[int] = _native.sample(pool, logits, *arguments).tolist()
+            ids: list[int] = _native.sample(pool, logits, *arguments, isa).tolist()
             self._native_seconds += time.perf_counter() - start
             return ids
 
         def facts(logits: F32Array, chosen: Int32Array, num: int) -> LogprobFacts:
             start = time.perf_counter()
-            found = _native.logprobs(pool, logits, chosen, num)
+            found = _native.logprobs(pool, logits, chosen, num, isa)
             self._native_seconds += time.perf_counter() - start
             return found
 

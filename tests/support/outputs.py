@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from support.toy_tokenizer import byte_level
 
-TOKENIZER, IDS = byte_level(["ABC", "DEF", "G", "HI", "J", "Hello", " world", "\n", " has"])
+EMOJI_HALVES = ("😊".encode()[:2], "😊".encode()[2:])
+TOKENIZER, IDS = byte_level(["ABC", "DEF", "G", "HI", "J", "Hello", " world", "\n", " has", *EMOJI_HALVES])
 END_OF_TEXT, IM_START, IM_END = 0, 1, 2
 
 
@@ -21,6 +22,7 @@ OUTPUTS = {
     "special": [IDS["Hello"], IM_END, IDS[" world"]],
     "long": [IDS["G"]] * 1500,
     "spaces": byte_ids("  two  spaces .\n\n has"),
+    "halves": [*byte_ids("a"), *(IDS[half] for half in EMOJI_HALVES), *byte_ids("b")],
 }
 """What a request gets whose seed is the place of the name here."""
 

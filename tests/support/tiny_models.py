@@ -51,15 +51,18 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """Name → (transformers' config class without "Config", what differs from COMMON)."""
 
 
-def make(variant: str, folder: Path, seed: int = 0, dtype: str = "float32") -> Any:
-    """Save the variant to ``folder`` and return transformers' own model, in fp32 and eval mode. Norms and biases are random too."""
+def make(variant: str, folder: Path, seed: int = 0, dtype: str = "float32", **others: Any) -> Any:
+    """Save the variant to ``folder`` and return transformers' own model, in fp32 and eval mode. Norms and biases are random too.
+
+    ``others`` go into the config.
+    """
     import torch
     import transformers
 
     kind, changes = VARIANTS[variant]
     if "attn_logit_softcapping" in changes:
         honour_attention_softcap()
-    config = getattr(transformers, f"{kind}Config")(**(COMMON | changes))
+    config = getattr(transformers, f"{kind}Config")(**(COMMON | changes | others))
     torch.manual_seed(seed)
     name = kind.removesuffix("Text") + "ForCausalLM"
     model = getattr(transformers, name)._from_config(config, attn_implementation="eager").eval()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from support.scripted import Script
 
@@ -19,12 +20,12 @@ def _byte_characters() -> list[str]:
     return [chr(b) if b in plain else chr(256 + others.index(b)) for b in range(256)]
 
 
-def byte_level(extra: Sequence[str] = ()) -> tuple[dict, dict[str, int]]:
-    """A tokenizer.json whose tokens are the special ones, the 256 bytes, and ``extra`` texts, which encoding never uses."""
+def byte_level(extra: Sequence[str | bytes] = ()) -> tuple[dict, dict[Any, int]]:
+    """A tokenizer.json whose tokens are the special ones, the 256 bytes, and ``extra`` texts or bytes, which encoding never uses."""
     characters = _byte_characters()
-    names = [*SPECIALS, *characters, *("".join(characters[b] for b in text.encode()) for text in extra)]
-    vocab = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    ids = {text: vocab["".join(characters[b] for b in text.encode())] for text in extra}
+    names = {text: "".join(characters[b] for b in (text.encode() if isinstance(text, str) else text)) for text in extra}
+    vocab = {name: i for i, name in enumerate(dict.fromkeys([*SPECIALS, *characters, *names.values()]))}
+    ids = {text: vocab[name] for text, name in names.items()}
     byte_level_step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return _document(vocab, byte_level_step, byte_level_step), ids
 
@@ -80,9 +81,14 @@ def write_model(folder: Path, script: Script, tokenizer: dict | None = None) -> 
     """A folder that stands for a scripted model; returns its path, for EngineArgs.model."""
     folder.mkdir(parents=True, exist_ok=True)
     document = tokenizer if tokenizer is not None else byte_level()[0]
-    (folder / "tokenizer.json").write_text(json.dumps(document))
-    config = {"eos_token": SPECIALS[0], "chat_template": CHAT_TEMPLATE, "tokenizer_class": "PreTrainedTokenizerFast"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    write_tokenizer(folder, document)
     (folder / "model.safetensors").write_bytes(b"")  # what makes a folder a model's
     script.save(folder)
     return str(folder)
+
+
+def write_tokenizer(folder: Path, document: dict) -> None:
+    """A tokenizer's files, with CHAT_TEMPLATE."""
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    config = {"eos_token": SPECIALS[0], "chat_template": CHAT_TEMPLATE, "tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))

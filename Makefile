@@ -24,13 +24,10 @@ help: ## List the targets
 # --- run ---------------------------------------------------------------------------------------
 
 serve: install ## Build if needed, fetch MODEL, serve it on HOST:PORT with an OpenAI API
-	@$(BIN)/octavo pull $(MODEL)
-	@printf '%s\n' 'When it is ready, try:' \
-	  "  curl http://$(HOST):$(PORT)/v1/chat/completions -H 'Content-Type: application/json' \\" \
-	  "    -d '{\"model\": \"$(MODEL)\", \"messages\": [{\"role\": \"user\", \"content\": \"What is an octavo?\"}], \"stream\": true}'"
 	@exec $(BIN)/octavo serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
-install: $(VENV)/.installed ## Make .venv and install Octavo into it (no dev extra)
+# An environment that has the dev extra keeps it.
+install: $(or $(wildcard $(VENV)/.installed-dev),$(VENV)/.installed) ## Make .venv and install Octavo into it (no dev extra)
 
 dev: $(VENV)/.installed-dev ## The same with the dev extra: tools, test oracles
 
@@ -42,11 +39,10 @@ $(VENV)/.installed: $(NATIVE_SOURCES) | $(BIN)/python
 	@$(PIP) install -qq -e .
 	@touch $@
 
-# Holds all that .installed holds, so it stands for both.
 $(VENV)/.installed-dev: $(NATIVE_SOURCES) | $(BIN)/python
 	@echo 'Building and installing Octavo with its dev extra into $(VENV): a few minutes the first time'
 	@$(PIP) install -qq -e '.[dev]' -C cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON
-	@touch $(VENV)/.installed $@
+	@touch $@
 
 # --- check -------------------------------------------------------------------------------------
 

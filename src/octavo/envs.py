@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from octavo.errors import InvalidRequestError
+
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+
 
 def home() -> Path:
     """OCTAVO_HOME: where fetched models lie; by default ~/.cache/octavo."""
@@ -17,14 +21,19 @@ def isa() -> str | None:
 
 
 def num_threads() -> int | None:
-    """OCTAVO_NUM_THREADS: compute threads; unset: from affinity and cgroup quota."""
+    """OCTAVO_NUM_THREADS: compute threads; unset: from affinity and cgroup quota. Raises InvalidRequestError for no number."""
     value = os.environ.get("OCTAVO_NUM_THREADS")
+    if value and not (value.isascii() and value.isdigit() and len(value) < 10):
+        raise InvalidRequestError(f"OCTAVO_NUM_THREADS = {value!r:.100}: it must be a number from 1", field="num_threads")
     return int(value) if value else None
 
 
 def log_level() -> str:
-    """OCTAVO_LOG_LEVEL: debug, info (default), warning, error."""
-    return os.environ.get("OCTAVO_LOG_LEVEL", "info").lower()
+    """OCTAVO_LOG_LEVEL: one of LOG_LEVELS, by default info. Raises InvalidRequestError for another."""
+    value = os.environ.get("OCTAVO_LOG_LEVEL") or "info"
+    if value.lower() not in LOG_LEVELS:
+        raise InvalidRequestError(f"OCTAVO_LOG_LEVEL = {value!r:.100}: choose one of {', '.join(LOG_LEVELS)}")
+    return value.lower()
 
 
 def api_keys() -> list[str]:

@@ -71,6 +71,28 @@ def test_gg_01_chat_markers_are_one_id_each(marker: str, real: dict[str, Tokeniz
     assert tokenizer.encode(f"a{marker}b", add_special_tokens=False)[1:-1] == [tokenizer.token_to_id(marker)]
 
 
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_gg_01_every_special_token_is_one_id_wherever_it_stands(name: str, real: dict[str, Tokenizer]) -> None:
+    tokenizer = real[name]
+    for token_id in sorted(tokenizer.special_ids)[:200]:
+        text = tokenizer.id_to_token(token_id)
+        assert tokenizer.encode(f"{text}{text}x{text}", add_special_tokens=False).count(token_id) == 3, text
+
+
+def test_gg_01_markers_beyond_ascii_are_one_id_each(answers: Answers) -> None:
+    """DeepSeek's, with their full-width bars and the space of SentencePiece; as control tokens and as user-defined ones."""
+    metadata = answers("tiny_bpe")["metadata"] | {"tokenizer.ggml.pre": "deepseek-v3"}
+    markers = ["<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"]
+    tokens = [*metadata["tokenizer.ggml.tokens"], *markers]
+    for kind in (3, 4):
+        types = [*metadata["tokenizer.ggml.token_type"], *[kind] * len(markers)]
+        tokenizer = tokenizer_from_metadata(metadata | {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}, "")
+        first = len(tokens) - len(markers)
+        ids = tokenizer.encode("<｜User｜>Hi<｜Assistant｜><｜end▁of▁sentence｜>", add_special_tokens=False)
+        assert [i for i in ids if i >= first] == [first, first + 1, first + 2]
+        assert ids[1:-2] == tokenizer.encode("Hi", add_special_tokens=False)
+
+
 def test_loading_is_quick(smollm2_path: Path, gemma3_path: Path) -> None:
     """Budgets of 0.25 s and 0.8 s on a quiet machine, of which each takes less than half; here twice the budget, as it may be busy."""
     for path, budget in ((smollm2_path, 0.25), (gemma3_path, 0.8)):

@@ -47,6 +47,13 @@ async def idle(engine: AsyncLLMEngine, steps: int = 3) -> None:
     assert engine.stats.steps - before <= steps
 
 
+async def reaches(engine: AsyncLLMEngine, running: int, waiting: int) -> None:
+    """Wait until so many requests run and wait."""
+    async with asyncio.timeout(10):
+        while (engine.stats.running, engine.stats.waiting) != (running, waiting):
+            await asyncio.sleep(0.002)
+
+
 async def survives(engine: AsyncLLMEngine) -> None:
     """A normal request answers, nothing runs or waits, and every block is free or cached."""
     (output,) = await collect(engine.generate("ok?", SamplingParams(max_tokens=3, ignore_eos=True), output_kind="final"))
@@ -116,8 +123,7 @@ async def test_api_32_a_request_whose_client_leaves_stops_within_a_step(engine, 
         await anext(decoding)
         prefilling = asyncio.create_task(anext(e.generate([5] * 100, LONG, "prefill")))
         queued = asyncio.create_task(anext(e.generate("q", LONG, "queued")))
-        await asyncio.sleep(0.1)
-        assert (e.stats.running, e.stats.waiting) == (2, 1)
+        await reaches(e, running=2, waiting=1)
         generated = e.stats.generation_tokens
         if leave == "cancel":
             task = asyncio.create_task(collect(decoding))
@@ -247,7 +253,7 @@ async def test_priority_and_salt_reach_the_engine(engine):
             ends.append(name)
 
         low = asyncio.create_task(one("low", 3))
-        await asyncio.sleep(0.1)
+        await reaches(e, running=1, waiting=0)
         await asyncio.gather(low, one("high", 0))
         assert ends == ["high", "low"]
         hits = e.stats.prefix_hits

@@ -15,7 +15,7 @@ from octavo.outputs import EngineStats
 from support.live_server import LiveServer
 from support.outputs import SEEDS
 from support.routes import PATHS, ask, body
-from support.tiny_server import VOCAB, TinyServer
+from support.tiny_server import EOS, VOCAB, TinyServer
 
 CONTEXT, POOL_SLOTS = 512, 64 * 16
 HOSTILE: list[tuple[str, dict[str, Any]]] = [
@@ -29,6 +29,7 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
     *(("api_20", {name: value}) for name, value in (("temperature", -1), ("top_p", 1.5), ("top_p", -1e-9), ("min_p", 2), ("top_k", -2))),
     *(("api_25", {"n": n}) for n in (0, -1, "2", 10**9)),
     *(("api_26", {"logprobs": logprobs}) for logprobs in (-1, 21, 10**9)),
+    ("api_30", {"allowed_token_ids": [*EOS], "min_tokens": 2}),
     *(("api_30", {"min_tokens": tokens}) for tokens in (-1, 101, 10**9)),
 ]
 """Case, and what is wrong with a request to the small model."""

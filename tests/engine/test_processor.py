@@ -99,6 +99,30 @@ def test_api_17_18_parameters_outside_the_vocabulary(tokenizer, params):
     assert error.value.field in params
 
 
+@pytest.mark.parametrize(
+    ("params", "possible"),
+    [
+        ({"allowed_token_ids": [0]}, True),
+        ({"allowed_token_ids": [0], "min_tokens": 1}, False),  # 0 is the end of a sequence
+        ({"allowed_token_ids": [0, 9], "min_tokens": 1}, True),
+        ({"allowed_token_ids": [0, 9], "min_tokens": 1, "stop_token_ids": [9]}, False),
+        ({"allowed_token_ids": [0, 9], "stop_token_ids": [9]}, True),
+        ({"allowed_token_ids": [2, 0], "stop": ["<|im_end|>"], "min_tokens": 1}, False),
+        ({"allowed_token_ids": [100], "bad_words": ["a"]}, False),
+        ({"allowed_token_ids": [100], "bad_words": ["ab"]}, True),
+        ({"stop_token_ids": list(range(VOCAB)), "min_tokens": 1}, False),
+        ({"stop_token_ids": list(range(1, VOCAB - 1)), "min_tokens": 1}, True),
+    ],
+)
+def test_some_token_must_be_possible(tokenizer, params, possible):
+    """By the rules of SamplingParams; a request that forbids every token would fail in the sampler."""
+    if possible:
+        assert inputs(tokenizer).prepare("r", "a", SamplingParams(**params)).children
+    else:
+        with pytest.raises(InvalidRequestError, match="every token is forbidden"):
+            inputs(tokenizer).prepare("r", "a", SamplingParams(**params))
+
+
 @pytest.mark.parametrize("field", ["logprobs", "prompt_logprobs"])
 def test_more_logprobs_than_the_server_allows(tokenizer, field):
     with pytest.raises(InvalidRequestError, match=f"{field} = 21: .*20"):

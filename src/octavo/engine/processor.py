@@ -77,6 +77,7 @@ class InputProcessor:
             )
             for index in range(params.n)
         ]
+        self._check_choice(children[0].sampling_params)
         return PreparedRequest(request_id, text, ids, params, children, special_stops)
 
     def _token_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
@@ -113,6 +114,17 @@ class InputProcessor:
                 raise InvalidRequestError(f"{name} = {getattr(params, name)}: it must be 0 to {most} (max_logprobs)", field=name)
         if params.stop and not params.detokenize:
             raise InvalidRequestError("stop: without detokenize there is no text to look for stop strings in", field="stop")
+
+    def _check_choice(self, params: SamplingParams) -> None:
+        """Refuse a child's parameters that leave no token to choose from at the first place."""
+        forbidden = {word[0] for word in params.bad_words_token_ids if len(word) == 1}
+        if params.min_tokens:
+            forbidden |= {*self._info.eos_token_ids, *params.stop_token_ids}
+        allowed = params.allowed_token_ids
+        left = self._info.vocab_size - len(forbidden) if allowed is None else len(set(allowed) - forbidden)
+        if left <= 0:
+            name = "bad_words" if allowed is None else "allowed_token_ids"
+            raise InvalidRequestError(f"{name}: with min_tokens, stop_token_ids and bad_words every token is forbidden", field=name)
 
     def _check_length(self, num_prompt: int, max_tokens: int | None) -> int:
         """The number of output tokens allowed: as asked, or all that fit."""

@@ -15,6 +15,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from octavo.errors import ModelFileError
+from octavo.tokenizer.library import encode
 from octavo.tokenizer.pieces import SPACE_MARK, byte_level_bytes, byte_token
 from octavo.tokenizer.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from octavo.tokenizer.special import SpecialSplitter
@@ -127,8 +128,7 @@ class ByteLevelEncoder:
         self._bpe.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
     def encode(self, text: str, after_special: bool) -> list[int]:
-        ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
-        return ids
+        return encode(self._bpe, text, add_special_tokens=False)
 
     def token_bytes(self, token: str) -> bytes:
         return byte_level_bytes(token)

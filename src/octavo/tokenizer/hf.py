@@ -11,6 +11,7 @@ from typing import Any
 import tokenizers
 
 from octavo.errors import ModelFileError
+from octavo.tokenizer.library import encode
 from octavo.tokenizer.pieces import byte_level_bytes, byte_token
 from octavo.tokenizer.tokenizer import Tokenizer, TokenizerInfo
 
@@ -29,8 +30,7 @@ class HuggingFaceVocabulary:
         self.size = max(tokenizer.get_vocab_size(with_added_tokens=True), max(ids, default=-1) + 1)
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-        return ids
+        return encode(self._tokenizer, text, add_special_tokens)
 
     def id_to_token(self, token_id: int) -> str | None:
         token: str | None = self._tokenizer.id_to_token(token_id) if 0 <= token_id < self.size else None

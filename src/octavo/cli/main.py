@@ -28,8 +28,8 @@ commands.add_typer(bench.commands, name="bench")
 def app(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 2 for a bad value, 1 for what failed; each is told in one line."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    show_logs()
     try:
+        show_logs()
         status = typer.main.get_command(commands).main(arguments, prog_name="octavo", standalone_mode=False)
     except TyperException as error:
         return _fail(_usage(error, arguments), error.exit_code)

@@ -86,7 +86,7 @@ async def _run(engine: AsyncLLMEngine, settings: ServerSettings, listener: socke
     from octavo.server.http_server import HttpServer
 
     info = engine.info
-    logger.info("Instruction set %s, %d threads, numerics_id %.12s", info.isa, info.num_threads, info.numerics_id)
+    logger.info("numerics_id %.12s", info.numerics_id)
     phases = dict(info.phases)
     app = create_app(engine, settings, phases)
 

@@ -36,7 +36,7 @@ def _facts(engine: ServedEngine) -> dict[str, dict[str, str]]:
             "num_gpu_blocks": "+".join(map(str, info.num_blocks)),
             "pool_tokens": str(info.pool_tokens),
             "pool_bytes": str(info.pool_bytes),
-            "cache_dtype": args.kv_cache_dtype,
+            "cache_dtype": info.kv_cache_dtype,
             "enable_prefix_caching": str(args.enable_prefix_caching),
         }
         | {f"kv_{seam}": policy for seam, policy in args.kv_policies().items()},

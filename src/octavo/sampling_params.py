@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from octavo.errors import InvalidRequestError
 MAX_N = 128
 MAX_LOGPROBS = 100
 MAX_STOP_STRINGS = 64
+MAX_WORD_LENGTH = 1024
 GREEDY_BELOW = 1e-5
 """A temperature under this is greedy: dividing by it would overflow fp32 logits."""
 
@@ -39,7 +40,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     frequency_penalty: float = 0.0
     """Subtracted per occurrence in the output so far. -2 to 2."""
     repetition_penalty: float = 1.0
-    """Divides positive and multiplies negative logits of tokens in prompt or output. Over 0, up to 100."""
+    """Divides positive and multiplies negative logits of tokens in prompt or output. 0.01 to 100."""
     seed: int | None = None
     """Of the request's random numbers; None: the engine's client draws one. 0 to 2**63 - 1."""
     max_tokens: int | None = 16
@@ -51,7 +52,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     stop_token_ids: list[int] = msgspec.field(default_factory=list)
     """Token ids that end the output."""
     bad_words: list[str] = msgspec.field(default_factory=list)
-    """Words that must not be produced; the client turns them into ``bad_words_token_ids``."""
+    """Words of up to MAX_WORD_LENGTH characters that must not be produced; the client turns them into ``bad_words_token_ids``."""
     bad_words_token_ids: list[list[int]] = msgspec.field(default_factory=list)
     """Token sequences that must not be completed."""
     allowed_token_ids: list[int] | None = None
@@ -96,7 +97,10 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     def check_vocabulary(self, vocab_size: int) -> None:
         """Refuse token ids outside [0, vocab_size); called by whoever knows the model, before the engine."""
         for field in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
-            for token in getattr(self, field) or ():
+            tokens = getattr(self, field) or (0,)
+            if len(tokens) > vocab_size:
+                raise _bad(field, f"{len(tokens)} token ids", f"at most {vocab_size}, as many as there are")
+            for token in (min(tokens), max(tokens)):
                 if not 0 <= token < vocab_size:
                     raise _bad(field, token, f"token ids are 0 to {vocab_size - 1}")
 
@@ -129,8 +133,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         _within("min_p", self.min_p, 0, 1)
         _within("presence_penalty", self.presence_penalty, -2, 2)
         _within("frequency_penalty", self.frequency_penalty, -2, 2)
-        if not 0 < self.repetition_penalty <= 100:
-            raise _bad("repetition_penalty", self.repetition_penalty, "it must be over 0 and at most 100")
+        _within("repetition_penalty", self.repetition_penalty, 0.01, 100)
         if self.seed is not None:
             _within("seed", self.seed, 0, 2**63 - 1)
         if self.max_tokens is not None:
@@ -149,13 +152,15 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             for word in getattr(self, field):
                 if not isinstance(word, str) or not word:
                     raise _bad(field, word, "each must be a string that is not empty")
+        for word in self.bad_words:
+            if len(word) > MAX_WORD_LENGTH:
+                raise _bad("bad_words", f"a word of {len(word)} characters", f"at most {MAX_WORD_LENGTH}")
         for field in ("stop_token_ids", "allowed_token_ids"):
-            for token in getattr(self, field) or ():
-                _integer(field, token)
+            _integers(field, getattr(self, field) or ())
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise _bad("allowed_token_ids", "[]", "name at least one token, or leave it out")
-        for token, bias in (self.logit_bias or {}).items():
-            _integer("logit_bias", token)
+        _integers("logit_bias", self.logit_bias or ())
+        for bias in (self.logit_bias or {}).values():
             _finite("logit_bias", bias)
             _within("logit_bias", bias, -100, 100)
 
@@ -168,6 +173,13 @@ def _bad(field: str, value: object, limit: str) -> InvalidRequestError:
 def _integer(field: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _bad(field, value, "it must be an integer")
+
+
+def _integers(field: str, values: Collection[object]) -> None:
+    """Checks a list as long as a vocabulary in little time."""
+    if not set(map(type, values)) <= {int}:
+        for value in values:
+            _integer(field, value)
 
 
 def _finite(field: str, value: object) -> None:

@@ -193,3 +193,43 @@ def test_whatever_is_accepted_fits(tokenizer, length, max_tokens, pool):
     else:
         whole = length + prepared.params.max_tokens
         assert whole <= CONTEXT and whole - 1 <= pool and (max_tokens is None or prepared.params.max_tokens == max_tokens)
+
+
+def test_a_text_that_is_sure_to_be_too_long_is_refused_untokenized(tokenizer, monkeypatch):
+    """No token of this vocabulary has more than the 13 bytes of <|endoftext|>, so 63 tokens hold at most 819."""
+    processor = inputs(tokenizer)
+    monkeypatch.setattr(tokenizer, "encode", lambda *_: pytest.fail("tokenized"))
+    for text in ("a" * 820, {"prompt": "a" * 10**6}):
+        with pytest.raises(InvalidRequestError, match="characters, which take more than 63 tokens") as error:
+            processor.prepare("r", text)
+        assert error.value.code == "context_length_exceeded" and error.value.field == "prompt"
+
+
+def test_the_longest_text_that_fits(tokenizer):
+    prepared = inputs(tokenizer).prepare("r", "<|endoftext|>" * 63, SamplingParams(max_tokens=1))
+    assert prepared.prompt_token_ids == [0] * 63
+
+
+def test_children_share_what_is_the_same(tokenizer):
+    """A bias of every token is checked once, and held once, however many the children are."""
+    prepared = inputs(tokenizer).prepare("r", "a", SamplingParams(n=128, logit_bias=dict.fromkeys(range(VOCAB), 1.0)))
+    assert len({id(child.sampling_params.logit_bias) for child in prepared.children}) == 1
+    assert len({id(child.sampling_params) for child in prepared.children}) == 128
+
+
+@pytest.mark.parametrize("field", ["stop_token_ids", "allowed_token_ids"])
+def test_api_18_lists_no_longer_than_the_vocabulary(tokenizer, field):
+    prepared = inputs(tokenizer).prepare("r", "a", SamplingParams(**{field: list(range(VOCAB))}))
+    assert len(getattr(prepared.children[0].sampling_params, field)) == VOCAB
+    with pytest.raises(InvalidRequestError, match=f"{field} = 301 token ids: at most 300"):
+        inputs(tokenizer).prepare("r", "a", SamplingParams(**{field: [5] * (VOCAB + 1)}))
+
+
+def test_long_lists_for_many_completions(tokenizer):
+    """200,000 of a vocabulary of 262,144 ids: ten children may carry them, eleven not (2,097,152 ids in all)."""
+    processor = inputs(tokenizer, vocab_size=262_144)
+    ids = list(range(200_000))
+    assert len(processor.prepare("r", "a", SamplingParams(n=10, allowed_token_ids=ids)).children) == 10
+    with pytest.raises(InvalidRequestError, match=r"n = 11: with 200000 token ids .* at most 10") as error:
+        processor.prepare("r", "a", SamplingParams(n=11, allowed_token_ids=ids))
+    assert error.value.field == "n"

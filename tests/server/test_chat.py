@@ -152,6 +152,11 @@ def test_se_13_too_many_messages(server: LiveServer) -> None:
     assert "10000" in refused(server, messages=HELLO * 100_000)["message"]
 
 
+def test_api_13_a_conversation_far_beyond_the_context_is_refused_untokenized(server: LiveServer) -> None:
+    error = refused(server, messages=[{"role": "user", "content": "x" * 10**6}])
+    assert error["code"] == "context_length_exceeded" and " characters" in error["message"]
+
+
 def test_api_37_a_model_without_a_template_says_so(start: Callable[..., LiveServer]) -> None:
     plain = start(with_template=False)
     error = refused(plain)

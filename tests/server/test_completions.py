@@ -122,6 +122,14 @@ def test_api_13_context_length(server: LiveServer) -> None:
         assert all(str(number) in error["message"] for number in (prompt, output, context))
 
 
+@pytest.mark.parametrize("fields", [{}, {"add_special_tokens": False}])
+def test_api_13_a_text_far_beyond_the_context_is_refused_untokenized(server: LiveServer, fields: dict[str, Any]) -> None:
+    response = server.post("/v1/completions", {"prompt": "x" * 10**6, **fields})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "context_length_exceeded")
+    assert "1000000 characters" in error["message"]
+
+
 def test_several_prompts_and_completions_are_numbered(server: LiveServer) -> None:
     answer = complete(server, prompt=["a", "bc"], n=2, max_tokens=1)
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]

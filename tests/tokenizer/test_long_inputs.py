@@ -63,3 +63,11 @@ def test_a_megabyte_takes_seconds_in_every_kind_of_vocabulary(unit: str, tokeniz
     start = time.process_time()
     tokenizer.encode(text)
     assert time.process_time() - start < SECONDS
+
+
+@pytest.mark.parametrize("unit", INPUTS.values(), ids=INPUTS.keys())
+def test_only_texts_that_are_too_long_are_called_so(unit: str, tokenizer: Tokenizer) -> None:
+    text = unit * 1000
+    count = len(tokenizer.encode(text))
+    assert not tokenizer.surely_exceeds(text, count)
+    assert tokenizer.surely_exceeds(text, len(text) // tokenizer.longest_token - 1)

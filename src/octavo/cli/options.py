@@ -31,7 +31,7 @@ SAMPLING: dict[str, tuple[Any, str]] = {
     "min_p": (float, "Drop tokens less likely than this times the likeliest. 0 to 1."),
     "presence_penalty": (float, "Subtracted once from tokens that are in the answer already. -2 to 2."),
     "frequency_penalty": (float, "Subtracted for each time a token is in the answer already. -2 to 2."),
-    "repetition_penalty": (float, "Makes tokens of prompt and answer less likely; 1 is neutral. Over 0, up to 100."),
+    "repetition_penalty": (float, "Makes tokens of prompt and answer less likely; 1 is neutral. 0.01 to 100."),
     "stop": (list[str] | None, "A string that ends the answer; may be repeated."),
     "min_tokens": (int, "Do not stop before this many tokens."),
     "ignore_eos": (bool, "Do not stop where the model would."),

@@ -105,6 +105,10 @@ class AsyncLLMEngine:
         finally:
             await stream.aclose()
 
+    def check_text(self, text: str) -> None:
+        """Refuse a prompt that is sure to be too long before it is tokenized. Raises InvalidRequestError."""
+        self._inputs.check_text(text)
+
     async def prepare(
         self,
         prompt: Prompt,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,9 @@ Prompt = str | Sequence[int] | dict[str, Any]
 """A text, token ids, {"prompt": text} or {"prompt_token_ids": ids}."""
 
 CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+
+MAX_LISTED_TOKENS = 1 << 21
+"""Token ids in the parameters of one request, counted once for each of its n completions."""
 
 
 @dataclass(frozen=True)
@@ -58,29 +62,41 @@ class InputProcessor:
             InvalidRequestError: an empty prompt, ids or parameters outside the model's, or more tokens than its context or the KV
                 pool holds (then ``code`` is context_length_exceeded).
         """
-        text, ids = self._token_ids(prompt)
         params = params if params is not None else SamplingParams()
         self._check_params(params)
+        text, ids = self._token_ids(prompt, params.max_tokens)
         max_tokens = self._check_length(len(ids), params.max_tokens)
         seed = params.seed if params.seed is not None else self._random.getrandbits(63)
         params = params.clone(max_tokens=max_tokens, seed=seed)
         special_stops = self._special_stops(params.stop)
+        shared = self._engine_params(params, special_stops)
+        self._check_choice(shared)
         number = next(self._numbers)
         request_id = request_id or f"request-{number}"
         children = [
             EngineCoreRequest(
                 request_id=f"{request_id}:{number}:{index}",
                 prompt_token_ids=ids,
-                sampling_params=self._child_params(params, index, special_stops),
+                sampling_params=_child_params(shared, index),
                 priority=priority,
                 cache_salt=cache_salt,
             )
             for index in range(params.n)
         ]
-        self._check_choice(children[0].sampling_params)
         return PreparedRequest(request_id, text, ids, params, children, special_stops)
 
-    def _token_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
+    def check_text(self, text: str) -> None:
+        """Refuse a prompt that is sure to be too long, before it takes the time to tokenize it. Raises InvalidRequestError."""
+        most = min(self._info.max_model_len, self._info.pool_tokens + 1) - 1
+        if self._tokenizer.surely_exceeds(text, most):
+            raise InvalidRequestError(
+                f"the prompt has {len(text)} characters, which take more than {most} tokens: the model's context holds "
+                f"{self._info.max_model_len} tokens, and the KV pool {self._info.pool_tokens} of one sequence",
+                field="prompt",
+                code=CONTEXT_LENGTH_EXCEEDED,
+            )
+
+    def _token_ids(self, prompt: Prompt, max_tokens: int | None) -> tuple[str | None, list[int]]:
         if isinstance(prompt, dict):
             known = [name for name in ("prompt_token_ids", "prompt") if prompt.get(name) is not None]
             if not known:
@@ -89,16 +105,19 @@ class InputProcessor:
         else:
             text = None
         if isinstance(prompt, str):
+            self.check_text(prompt)
             text, ids = prompt, self._tokenizer.encode(prompt)
         else:
-            ids = self._check_ids(prompt)
+            ids = self._check_ids(prompt, max_tokens)
         if not ids:
             raise InvalidRequestError("prompt is empty: it needs at least one token", field="prompt")
         return text, ids
 
-    def _check_ids(self, ids: Any) -> list[int]:
+    def _check_ids(self, ids: Any, max_tokens: int | None) -> list[int]:
         if not isinstance(ids, Sequence):
             raise InvalidRequestError(f"prompt = {ids!r:.100}: a text or a list of token ids", field="prompt")
+        if ids:
+            self._check_length(len(ids), max_tokens)
         for token in ids:
             if type(token) is not int or not 0 <= token < self._info.vocab_size:
                 raise InvalidRequestError(
@@ -145,18 +164,33 @@ class InputProcessor:
         found = {self._tokenizer.token_to_id(stop): stop for stop in stops}
         return {token: stop for token, stop in found.items() if token is not None and token in self._tokenizer.special_ids}
 
-    def _child_params(self, params: SamplingParams, index: int, special_stops: dict[int, str]) -> SamplingParams:
-        """Parameters of completion ``index`` as the engine sees them: its own seed; no strings, only ids."""
-        assert params.seed is not None
-        return params.clone(
+    def _engine_params(self, params: SamplingParams, special_stops: dict[int, str]) -> SamplingParams:
+        """What the children share, as the engine sees it: no strings, only ids. Each child sends it, so its size counts n times."""
+        shared = params.clone(
             n=1,
-            seed=(params.seed + index) % 2**63,
             stop=[],
             stop_token_ids=[*params.stop_token_ids, *special_stops],
             bad_words=[],
             bad_words_token_ids=[*params.bad_words_token_ids, *bad_word_token_ids(params.bad_words, self._tokenizer)],
-            prompt_logprobs=params.prompt_logprobs if index == 0 else None,
         )
+        lists = (shared.stop_token_ids, shared.allowed_token_ids or (), shared.logit_bias or (), *shared.bad_words_token_ids)
+        size = sum(map(len, lists))
+        if params.n * size > MAX_LISTED_TOKENS:
+            raise InvalidRequestError(
+                f"n = {params.n}: with {size} token ids in stop_token_ids, allowed_token_ids, logit_bias and bad_words, "
+                f"at most {MAX_LISTED_TOKENS // size}",
+                field="n",
+            )
+        return shared
+
+
+def _child_params(shared: SamplingParams, index: int) -> SamplingParams:
+    """Parameters of completion ``index``: a seed of its own; the first one scores the prompt."""
+    assert shared.seed is not None
+    params = copy.copy(shared)
+    params.seed = (shared.seed + index) % 2**63
+    params.prompt_logprobs = shared.prompt_logprobs if index == 0 else None
+    return params
 
 
 def load_model_tokenizer(args: EngineArgs) -> Tokenizer:

@@ -68,9 +68,9 @@ class Tokenization:
         self._serving.model_name(body.model)
         tokenizer = self._serving.engine.tokenizer
         most = self._serving.engine.info.vocab_size - 1
-        for index, token in enumerate(body.tokens):
+        for token in (min(body.tokens, default=0), max(body.tokens, default=0)):
             if not 0 <= token <= most:
-                raise InvalidRequestError(f"tokens[{index}] = {token}: token ids are 0 to {most}", field="tokens")
+                raise InvalidRequestError(f"tokens[{body.tokens.index(token)}] = {token}: token ids are 0 to {most}", field="tokens")
         return JsonResponse({"prompt": await asyncio.to_thread(tokenizer.decode, body.tokens, False)})
 
     def _answer(self, tokens: list[int], with_strings: bool) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -90,6 +91,18 @@ class Tokenizer:
         if self.add_bos and self.bos_token_id is not None and ids[:1] != [self.bos_token_id]:
             ids.insert(0, self.bos_token_id)
         return ids
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest token."""
+        return max(len(self.token_bytes(token_id)) for token_id in range(self.vocab_size))
+
+    def surely_exceeds(self, text: str, num_tokens: int) -> bool:
+        """Whether ``text`` has more tokens than that whatever they are, told without tokenizing it: no token is longer than the longest.
+
+        A vocabulary that drops characters (spaces before a special token, say) is taken at its word for what it keeps.
+        """
+        return len(text) > num_tokens and len(text) > num_tokens * self.longest_token
 
     def decode(
         self,

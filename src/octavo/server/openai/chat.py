@@ -70,7 +70,7 @@ async def rendered(serving: Serving, body: ChatPrompt) -> list[int]:
     """The conversation as the model's template puts it, tokenized; off the event loop.
 
     Raises:
-        InvalidRequestError: the messages are malformed, the template refuses them, or the model has none.
+        InvalidRequestError: the messages are malformed, the template refuses them, the model has none, or they are far too long.
     """
     continues = bool(body.continue_final_message)
     if continues and body.add_generation_prompt:
@@ -81,14 +81,15 @@ async def rendered(serving: Serving, body: ChatPrompt) -> list[int]:
     for name in variables:
         if name in _NOT_VARIABLES:
             raise InvalidRequestError(f"chat_template_kwargs.{name}: it cannot be set here", field="chat_template_kwargs")
-    return await asyncio.to_thread(
-        serving.template.apply,
-        serving.engine.tokenizer,
-        normalize(body.messages),
-        add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
-        continue_final_message=continues,
-        **variables,
-    )
+    opens = not continues if body.add_generation_prompt is None else body.add_generation_prompt
+
+    def tokenized() -> list[int]:
+        messages = normalize(body.messages)
+        text = serving.template.render(messages, add_generation_prompt=opens, continue_final_message=continues, **variables)
+        serving.engine.check_text(text)
+        return serving.engine.tokenizer.encode_rendered(text)
+
+    return await asyncio.to_thread(tokenized)
 
 
 def _params(body: ChatCompletionRequest) -> SamplingParams:

@@ -69,8 +69,13 @@ class Completions:
     async def _prompt(self, body: CompletionRequest, prompt: str | list[int]) -> Prompt:
         if isinstance(prompt, list) or body.add_special_tokens in (None, True):
             return prompt
-        token_ids = await asyncio.to_thread(self._serving.engine.tokenizer.encode, prompt, False)
-        return {"prompt": prompt, "prompt_token_ids": token_ids}
+        engine = self._serving.engine
+
+        def tokenized() -> list[int]:
+            engine.check_text(prompt)
+            return engine.tokenizer.encode(prompt, False)
+
+        return {"prompt": prompt, "prompt_token_ids": await asyncio.to_thread(tokenized)}
 
 
 def _params(body: CompletionRequest) -> SamplingParams:

@@ -40,9 +40,9 @@ def _token_ids(where: str, value: Any) -> list[int]:
         raise _bad(where, value, "it must be a list of token ids")
     if not value:
         raise _bad(where, value, "it must hold at least one token id")
-    for index, token in enumerate(value):
-        if not _is_token(token):
-            raise _bad(f"{where}[{index}]", token, "a token id is an integer")
+    if not set(map(type, value)) <= {int}:
+        index, token = next((index, token) for index, token in enumerate(value) if not _is_token(token))
+        raise _bad(f"{where}[{index}]", token, "a token id is an integer")
     return value
 
 

@@ -16,11 +16,13 @@ class StopMatch:
 
 
 class StopStrings:
-    """The stop strings of one completion."""
+    """The stop strings of one completion, followed along its text."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = tuple(dict.fromkeys(strings))
-        self._longest = max((len(s) for s in self._strings), default=0)
+        self._beginnings = [_Beginning(string) for string in self._strings]
+        self._followed = 0
+        """Characters of the text that ``_beginnings`` have read."""
 
     def find(self, text: str, floor: int, scanned: int) -> StopMatch | None:
         """The stop string that a reader meets first, character by character, however the text came in pieces.
@@ -38,11 +40,40 @@ class StopStrings:
     def held(self, text: str, floor: int) -> int:
         """How many characters at the end of ``text``, not before ``floor``, are the beginning of a stop string.
 
-        ``text`` holds no whole one from ``floor`` on.
+        ``text`` holds no whole one from ``floor`` on. From call to call it grows, and ``floor`` stays; what is new is read once.
         """
-        most = min(self._longest - 1, len(text) - floor)
-        for count in range(most, 0, -1):
-            tail = text[-count:]
-            if any(string.startswith(tail) for string in self._strings):
-                return count
-        return 0
+        new = text[max(self._followed, floor) :]
+        self._followed = len(text)
+        for beginning in self._beginnings:
+            beginning.read(new)
+        return max((beginning.length for beginning in self._beginnings), default=0)
+
+
+class _Beginning:
+    """The longest end of a growing text that begins ``string``: the automaton of Knuth, Morris and Pratt (1977), built as far as it is
+    needed. A character takes constant time, amortized, however long the string is.
+    """
+
+    __slots__ = ("_borders", "_string", "length")
+
+    def __init__(self, string: str) -> None:
+        self.length = 0
+        self._string = string
+        self._borders = [0]
+        """[k - 1]: of the first k characters, the longest proper beginning that is also their end."""
+
+    def read(self, text: str) -> None:
+        string = self._string
+        if not self.length and string[0] not in text:
+            return
+        for char in text:
+            self.length = self._extended(self.length, char)
+            if self.length > len(self._borders):
+                self._borders.append(self._extended(self._borders[-1], char))
+
+    def _extended(self, length: int, char: str) -> int:
+        """What becomes of a beginning of ``length`` characters when ``char`` follows."""
+        string, borders = self._string, self._borders
+        while length and string[length] != char:
+            length = borders[length - 1]
+        return length + (string[length] == char)

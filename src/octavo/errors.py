@@ -31,5 +31,9 @@ class ModelFetchError(OctavoError):
     """A model that is not on this machine and cannot be fetched: no network, no room, or other content than was promised."""
 
 
+class RequestFailedError(OctavoError):
+    """A request that failed by itself while it ran; the engine goes on."""
+
+
 class EngineDeadError(OctavoError):
     """The engine process ended while requests were running."""

@@ -122,6 +122,14 @@ def test_ob_01_a_dead_engine_is_noticed_at_once(launch, script):
         process.add(request("another"))
 
 
+def test_ob_01_an_end_that_nobody_asked_for_is_logged(launch, caplog):
+    told, killed = launch(), launch()
+    told.shutdown()
+    os.kill(killed.pid, signal.SIGKILL)
+    assert wait_until(lambda: caplog.messages, 5)
+    assert caplog.messages == ["the engine process ended by signal 9; nothing is served any more"]
+
+
 def test_ob_01_a_killed_engine_is_noticed_at_once(launch):
     process = launch(script={"step_seconds": 0.05})
     process.add(request(max_tokens=500))

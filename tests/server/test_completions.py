@@ -196,6 +196,7 @@ def test_api_44_error_in_mid_stream_is_an_event_without_done(start: Callable[...
     assert error["error"]["type"] == "server_error"
     whole = failing.post("/v1/completions", {"prompt": "hi"})
     assert (whole.status_code, whole.json()["error"]["type"]) == (500, "server_error")
+    assert error["error"]["message"].endswith("failed: the script says so")
     failing.assert_idle()
 
 

@@ -150,8 +150,11 @@ def test_chat_only_fields(server: LiveServer) -> None:
 
 
 def test_stream_options_need_a_stream(server: LiveServer) -> None:
-    response = server.post("/v1/completions", {"prompt": "hi", "stream_options": {"include_usage": True}})
-    assert response.status_code == 400
+    for stream in (False, None):
+        response = server.post("/v1/completions", {"prompt": "hi", "stream": stream, "stream_options": {"include_usage": True}})
+        error = response.json()["error"]
+        assert (response.status_code, error["param"]) == (400, "stream_options")
+        assert error["message"] == "stream_options = a JSON object: it needs stream = true"
     assert server.post("/v1/completions", {"prompt": "hi", "stream": True, "stream_options": {"x": 1}}).status_code == 400
 
 

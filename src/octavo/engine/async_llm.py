@@ -13,7 +13,7 @@ from octavo.engine.logs import show_logs
 from octavo.engine.output_processor import OutputKind, OutputProcessor, RequestState
 from octavo.engine.processor import InputProcessor, PreparedRequest, Prompt, load_model_tokenizer
 from octavo.engine.remote import EngineProcess
-from octavo.errors import EngineDeadError, OctavoError
+from octavo.errors import EngineDeadError, OctavoError, RequestFailedError
 from octavo.outputs import EngineStats, RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.tokenizer.tokenizer import Tokenizer
@@ -95,7 +95,7 @@ class AsyncLLMEngine:
         Raises:
             InvalidRequestError: before anything is generated; see InputProcessor.prepare. Also if request_id is in flight.
             EngineDeadError: the engine ended.
-            OctavoError: this request failed; the engine goes on.
+            RequestFailedError: this request failed; the engine goes on.
         """
         prepared = await self.prepare(prompt, sampling_params, request_id, priority=priority, cache_salt=cache_salt)
         stream = self.stream(prepared, output_kind)
@@ -176,7 +176,7 @@ class AsyncLLMEngine:
 
     def _start_pump(self) -> None:
         if self._dead is not None:
-            raise self._dead
+            raise EngineDeadError(str(self._dead))
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._receive_steps(), name="engine-outputs")
 
@@ -208,5 +208,5 @@ class AsyncLLMEngine:
         if self._dead is not None and not state.finished:
             return EngineDeadError(str(self._dead))
         if state.error is not None:
-            return OctavoError(f"request {state.prepared.request_id} failed: {state.error}")
+            return RequestFailedError(f"request {state.prepared.request_id} failed: {state.error}")
         return None

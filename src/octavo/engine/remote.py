@@ -166,6 +166,8 @@ class EngineProcess:
     def _watch(self) -> None:
         """Wait for the process's end, and say it on the socket where the client listens: after what the engine sent itself."""
         code = self._process.wait()
+        if self._info is not None and not self._stopping:
+            logger.error("%s; nothing is served any more", _epitaph(code))
         with contextlib.suppress(zmq.ZMQError):
             socket = _socket(self._context, zmq.PUSH)
             socket.connect(messages.address(self._directory, messages.FROM_ENGINE_SOCKET))

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 
-from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError
+from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, RequestFailedError
 from octavo.server.responses import JsonResponse
 
 logger = logging.getLogger(__name__)
@@ -46,6 +46,9 @@ def to_api_error(error: Exception) -> ApiError:
         return ApiError(400, str(error), param=error.field, code=error.code)
     if isinstance(error, EngineDeadError):
         return ApiError(503, "the engine is not running", code="engine_dead")
+    if isinstance(error, RequestFailedError):
+        logger.error("%s", error)
+        return ApiError(500, str(error), code="request_failed")
     logger.error("a request failed", exc_info=error)
     return ApiError(500, "internal error; the server's log has the details", code="internal_error")
 

@@ -6,9 +6,9 @@ and the server agree. A field that is null is as good as absent.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from octavo.sampling_params import SamplingParams
 
@@ -65,11 +65,12 @@ class GenerationRequest(BaseModel):
     return_token_ids: bool | None = None
     """Add ``prompt_token_ids`` and each choice's ``token_ids``."""
 
-    @model_validator(mode="after")
-    def _options_need_a_stream(self) -> Self:
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options needs stream = true")
-        return self
+    @field_validator("stream_options")
+    @classmethod
+    def _options_need_a_stream(cls, options: StreamOptions | None, others: ValidationInfo) -> StreamOptions | None:
+        if options is not None and not others.data.get("stream"):
+            raise ValueError("it needs stream = true")
+        return options
 
 
 class CompletionRequest(GenerationRequest):

@@ -19,7 +19,7 @@ from benchmarks.fidelity.text import text_ids, transformers_opinion
 from octavo.tokenizer.tokenizer import load_tokenizer
 from octavo.weights.hub import resolve
 
-FIRST_ASK = 300
+FIRST_ASK = 3000
 """Likeliest tokens asked for at a position; all of them only where the token that stands there is not among these."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.fidelity import reference
-from benchmarks.fidelity.score import LLAMA_CPP, Opinion, distance, score
+from benchmarks.fidelity.score import LLAMA_CPP_TEXT, Opinion, distance, score
 from octavo import LLM
 from octavo.tokenizer.tokenizer import Tokenizer
 from octavo.weights.hub import resolve
@@ -49,11 +49,11 @@ def main(models: list[str]) -> bool:
         ids, served = octavo_opinion(model, "auto")
         _, exact = octavo_opinion(model, "float32")
         loss, correctness = distance(served, exact), distance(exact, transformers_opinion(model, ids))
-        print(f"{model} as served and in fp32:         {loss}   (bound: {LLAMA_CPP[model]})")
+        print(f"{model} as served and in fp32:         {loss}   (bound: {LLAMA_CPP_TEXT[model]})")
         print(f"{model} in fp32 and transformers:      {correctness}   (bound: largest {FLOAT32_BOUND})")
-        good = good and LLAMA_CPP[model].holds(loss) and correctness.worst < FLOAT32_BOUND
+        good = good and LLAMA_CPP_TEXT[model].holds(loss) and correctness.worst < FLOAT32_BOUND
     return good
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main(sys.argv[1:] or list(LLAMA_CPP)) else 1)
+    sys.exit(0 if main(sys.argv[1:] or list(LLAMA_CPP_TEXT)) else 1)

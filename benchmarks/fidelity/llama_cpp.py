@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.fidelity.golden import FILES
 from benchmarks.fidelity.score import Opinion, distance, joined
 from benchmarks.fidelity.text import text_ids, transformers_opinion
-from octavo.tokenizer.tokenizer import load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
 from octavo.weights.hub import resolve
 
 FIRST_ASK = 3000

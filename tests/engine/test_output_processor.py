@@ -14,7 +14,8 @@ from octavo.engine.processor import InputProcessor
 from octavo.errors import InvalidRequestError
 from octavo.outputs import CompletionOutput, EngineCoreOutput, EngineCoreOutputs, RequestOutput
 from octavo.sampling_params import SamplingParams
-from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
+from octavo.tokenizer.tokenizer import Tokenizer
 from support.scripted import Script, made_up_logprobs
 from support.toy_tokenizer import byte_level, sentence_piece, write_model
 

@@ -11,7 +11,8 @@ from octavo.engine.info import EngineInfo
 from octavo.engine.processor import InputProcessor, render_chat
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
-from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
+from octavo.tokenizer.tokenizer import Tokenizer
 from support.scripted import Script
 from support.toy_tokenizer import byte_level, write_model
 

@@ -11,7 +11,7 @@ import torch
 from octavo.config import EngineArgs
 from octavo.runner.cpu_backend import build_cpu
 from octavo.runner.loading import load_model
-from octavo.tokenizer.tokenizer import load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
 from support.oracles import transformers_model
 from support.steps import single_sequence_step
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from octavo.outputs import CompletionOutput
 from octavo.sampling_params import SamplingParams
 from octavo.server.openai.token_texts import OutputTexts, prompt_texts
-from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
+from octavo.tokenizer.tokenizer import Tokenizer
 from support.outputs import IDS, TOKENIZER, byte_ids
 from support.scripted import Script
 from support.toy_tokenizer import write_model

@@ -12,7 +12,8 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from octavo.tokenizer.gguf_vocab import tokenizer_from_metadata
-from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
+from octavo.tokenizer.tokenizer import Tokenizer
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from octavo.tokenizer.detokenizer import IncrementalDetokenizer
 from octavo.tokenizer.gguf_vocab import tokenizer_from_metadata
-from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
+from octavo.tokenizer.tokenizer import Tokenizer
 
 FRAGMENTS = ["Hello", " world", "  ", "é", "ď", "日本語", "😊", "👨\u200d👩", "\n", "<|im_end|>", "<|im_start|>", "</s>", ".", "\U00013cc2"]
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)

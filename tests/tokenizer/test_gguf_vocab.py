@@ -13,8 +13,9 @@ import regex
 
 from octavo.errors import ModelFileError
 from octavo.tokenizer.gguf_vocab import tokenizer_from_metadata
+from octavo.tokenizer.load import load_tokenizer
 from octavo.tokenizer.pretokenizers import PRE_TOKENIZERS
-from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from octavo.tokenizer.tokenizer import Tokenizer
 
 Answers = Callable[[str], dict[str, Any]]
 ASKED = [

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from octavo.errors import InvalidRequestError, ModelFileError
-from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
+from octavo.tokenizer.tokenizer import Tokenizer
 
 Pair = tuple[Tokenizer, Any]
 

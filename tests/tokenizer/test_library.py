@@ -9,7 +9,7 @@ from pathlib import Path
 import tokenizers
 
 from octavo.tokenizer.library import encode
-from octavo.tokenizer.tokenizer import load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
 from support.toy_tokenizer import byte_level
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
+from octavo.tokenizer.tokenizer import Tokenizer
 
 INPUTS = {
     "prose": "The quick brown fox jumps over 13 lazy dogs.\n",

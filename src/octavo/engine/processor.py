@@ -17,7 +17,8 @@ from octavo.errors import InvalidRequestError
 from octavo.request import EngineCoreRequest
 from octavo.sampling_params import SamplingParams
 from octavo.tokenizer.chat_template import ChatTemplate, Message
-from octavo.tokenizer.tokenizer import Tokenizer, bad_word_token_ids, load_tokenizer
+from octavo.tokenizer.load import load_tokenizer
+from octavo.tokenizer.tokenizer import Tokenizer, bad_word_token_ids
 from octavo.weights import hub
 
 Prompt = str | Sequence[int] | dict[str, Any]

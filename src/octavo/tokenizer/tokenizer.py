@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol
 
-from octavo.errors import InvalidRequestError, ModelFileError
+from octavo.errors import InvalidRequestError
 
 
 class Vocabulary(Protocol):
@@ -181,25 +180,6 @@ class PieceStream:
             leading = len(piece) - len(piece.lstrip(b" "))
             piece = piece[min(leading, self._tokenizer.start_strip) :]
         return piece
-
-
-def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer of a model: a ``.gguf`` file (of a split model, its first part) or a folder with a ``tokenizer.json``.
-
-    Raises:
-        ModelFileError: there is no tokenizer, or it is malformed or of a kind that Octavo does not know.
-    """
-    path = Path(path)
-    if path.is_dir():
-        from octavo.tokenizer.hf import load_folder
-
-        return load_folder(path)
-    if path.suffix == ".gguf":
-        from octavo.tokenizer.gguf_vocab import tokenizer_from_metadata
-        from octavo.weights.gguf import read_gguf
-
-        return tokenizer_from_metadata(read_gguf(path).metadata, str(path))
-    raise ModelFileError(f"{path}: no tokenizer here; a .gguf file or a folder with tokenizer.json has one")
 
 
 def bad_word_token_ids(words: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:

@@ -31,6 +31,8 @@ class EngineCoreRequest(msgspec.Struct, omit_defaults=True):
     cache_salt: str | None = None
     """Requests share prefix-cache blocks only with requests of the same salt."""
     adapter: str | None = None
+    eos_token_ids: list[int] = msgspec.field(default_factory=list)
+    """Tokens that end a generation by the tokenizer's account; the engine adds those that the model's config names."""
 
 
 class RequestStatus(IntEnum):
@@ -58,8 +60,8 @@ class Request:
         self.priority = core.priority
         self.cache_salt = core.cache_salt
         self.adapter = core.adapter
-        self.stop_ids = stop_token_set(core.sampling_params, eos_token_ids)
-        self.eos_token_ids = eos_token_ids
+        self.eos_token_ids = tuple(dict.fromkeys((*eos_token_ids, *core.eos_token_ids)))
+        self.stop_ids = stop_token_set(core.sampling_params, self.eos_token_ids)
         self.max_num_tokens = self.num_prompt_tokens + self.max_tokens
         """Prompt and output at most; the scheduler lowers it to max_model_len. All but the last are stored."""
 

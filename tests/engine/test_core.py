@@ -125,6 +125,18 @@ def test_api_30_min_tokens_with_a_sampler_that_wants_to_stop(make_args):
     assert len(tokens(got["r1"])) == 50
 
 
+def test_api_30_the_tokenizers_ends_count_as_the_models_do(make_args):
+    core = EngineCore(make_args(script=SCRIPT, runner_cls=scripted.RANDOM))
+    for number, changes in enumerate([{}, {"min_tokens": 10}, {"ignore_eos": True}]):
+        asked = request(number, [5], max_tokens=50, logit_bias={9: 100.0, 0: 80.0}, **changes)
+        asked.eos_token_ids = [9]
+        core.add_request(asked)
+    got = run(core)
+    assert tokens(got["r0"]) == [9] and (got["r0"][-1].finish_reason, got["r0"][-1].stop_reason) == ("stop", None)
+    assert len(tokens(got["r1"])) == 11 and not {0, 9} & set(tokens(got["r1"])[:-1])
+    assert tokens(got["r2"]) == [9] * 50
+
+
 params_strategy = st.fixed_dictionaries(
     {
         "temperature": st.sampled_from([0.0, 0.8, 1.4]),

@@ -51,6 +51,26 @@ def test_api_16_ids_outside_the_vocabulary(tokenizer, prompt):
     assert error.value.field == "prompt"
 
 
+def test_a_tokenizer_may_know_more_tokens_than_the_model(tokenizer):
+    """100 is the id of "a". Gemma 3's tokenizer, for one, has a token for images that the text models lack."""
+    processor = inputs(tokenizer, vocab_size=100)
+    with pytest.raises(InvalidRequestError, match=r"prompt token 100: .* 0 to 99") as error:
+        processor.prepare("r", "!a")
+    assert error.value.field == "prompt"
+    params = processor.prepare("r", "!", SamplingParams(bad_words=["a", "!a", "!"], stop=["a"])).children[0].sampling_params
+    assert params.bad_words_token_ids == [[36]]
+    assert inputs(tokenizer, vocab_size=2).prepare("r", [1], SamplingParams(stop=["<|im_end|>"])).special_stops == {}
+
+
+def test_what_ends_a_generation_comes_from_the_tokenizer_too(tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "eos_token_ids", (2, 0, VOCAB + 5))
+    processor = inputs(tokenizer, eos_token_ids=[7])
+    assert processor.prepare("r", "a").children[0].eos_token_ids == [2, 0]
+    for allowed in ([2], [0], [7]):
+        with pytest.raises(InvalidRequestError, match="every token is forbidden"):
+            processor.prepare("r", "a", SamplingParams(allowed_token_ids=allowed, min_tokens=1))
+
+
 @pytest.mark.parametrize("prompt", ["", [], {"prompt_token_ids": []}, {"prompt": ""}])
 def test_an_empty_prompt(tokenizer, prompt):
     with pytest.raises(InvalidRequestError, match="empty"):

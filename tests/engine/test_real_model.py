@@ -51,6 +51,14 @@ def test_text_is_what_the_tokens_say(llm):
         assert output.outputs[0].text == llm.get_tokenizer().decode(ids, continuation=True)
 
 
+@pytest.mark.parametrize("end", ["<|im_end|>", "<|endoftext|>"])
+def test_every_token_that_ends_a_generation_ends_it(llm, end):
+    """The file names <|im_end|> alone; llama.cpp stops at both."""
+    bias = {llm.get_tokenizer().token_to_id(end): 100.0}
+    (output,) = llm.generate(PROMPTS[0], SamplingParams(temperature=0.0, max_tokens=5, logit_bias=bias))
+    assert (output.outputs[0].finish_reason, output.outputs[0].text) == ("stop", "")
+
+
 def test_prompt_logprobs_agree_with_the_logprobs_of_generating_the_same(llm):
     """The prompt continued greedily, and then scored as a prompt: the same positions, the same values."""
     (made,) = llm.generate(PROMPTS[0], SamplingParams(temperature=0.0, max_tokens=12, logprobs=0))

@@ -50,6 +50,7 @@ class InputProcessor:
     def __init__(self, tokenizer: Tokenizer, info: EngineInfo, seed: int | None = None) -> None:
         self._tokenizer = tokenizer
         self._info = info
+        self._eos_token_ids = [token for token in tokenizer.eos_token_ids if self._knows(token)]
         self._random = random.Random(seed)
         self._numbers = itertools.count()
 
@@ -65,8 +66,9 @@ class InputProcessor:
         """
         params = params if params is not None else SamplingParams()
         self._check_params(params)
-        text, ids = self._token_ids(prompt, params.max_tokens)
+        text, ids = self._token_ids(prompt)
         max_tokens = self._check_length(len(ids), params.max_tokens)
+        self._check_ids(ids)
         seed = params.seed if params.seed is not None else self._random.getrandbits(63)
         params = params.clone(max_tokens=max_tokens, seed=seed)
         special_stops = self._special_stops(params.stop)
@@ -81,6 +83,7 @@ class InputProcessor:
                 sampling_params=_child_params(shared, index),
                 priority=priority,
                 cache_salt=cache_salt,
+                eos_token_ids=self._eos_token_ids,
             )
             for index in range(params.n)
         ]
@@ -97,7 +100,12 @@ class InputProcessor:
                 code=CONTEXT_LENGTH_EXCEEDED,
             )
 
-    def _token_ids(self, prompt: Prompt, max_tokens: int | None) -> tuple[str | None, list[int]]:
+    def _knows(self, token: int) -> bool:
+        """Whether the model has the token; a tokenizer may know some that it lacks."""
+        return 0 <= token < self._info.vocab_size
+
+    def _token_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
+        """The prompt's text, if it has one, and its ids, not checked yet."""
         if isinstance(prompt, dict):
             known = [name for name in ("prompt_token_ids", "prompt") if prompt.get(name) is not None]
             if not known:
@@ -109,22 +117,17 @@ class InputProcessor:
             self.check_text(prompt)
             text, ids = prompt, self._tokenizer.encode(prompt)
         else:
-            ids = self._check_ids(prompt, max_tokens)
+            ids = _listed(prompt)
         if not ids:
             raise InvalidRequestError("prompt is empty: it needs at least one token", field="prompt")
         return text, ids
 
-    def _check_ids(self, ids: Any, max_tokens: int | None) -> list[int]:
-        if not isinstance(ids, Sequence):
-            raise InvalidRequestError(f"prompt = {ids!r:.100}: a text or a list of token ids", field="prompt")
-        if ids:
-            self._check_length(len(ids), max_tokens)
+    def _check_ids(self, ids: list[int]) -> None:
         for token in ids:
-            if type(token) is not int or not 0 <= token < self._info.vocab_size:
+            if type(token) is not int or not self._knows(token):
                 raise InvalidRequestError(
                     f"prompt token {token!r:.100}: token ids are integers, 0 to {self._info.vocab_size - 1}", field="prompt"
                 )
-        return list(ids)
 
     def _check_params(self, params: SamplingParams) -> None:
         params.check_vocabulary(self._info.vocab_size)
@@ -139,7 +142,7 @@ class InputProcessor:
         """Refuse a child's parameters that leave no token to choose from at the first place."""
         forbidden = {word[0] for word in params.bad_words_token_ids if len(word) == 1}
         if params.min_tokens:
-            forbidden |= {*self._info.eos_token_ids, *params.stop_token_ids}
+            forbidden |= {*self._info.eos_token_ids, *self._eos_token_ids, *params.stop_token_ids}
         allowed = params.allowed_token_ids
         left = self._info.vocab_size - len(forbidden) if allowed is None else len(set(allowed) - forbidden)
         if left <= 0:
@@ -163,16 +166,18 @@ class InputProcessor:
 
     def _special_stops(self, stops: Sequence[str]) -> dict[int, str]:
         found = {self._tokenizer.token_to_id(stop): stop for stop in stops}
-        return {token: stop for token, stop in found.items() if token is not None and token in self._tokenizer.special_ids}
+        special = self._tokenizer.special_ids
+        return {token: stop for token, stop in found.items() if token is not None and token in special and self._knows(token)}
 
     def _engine_params(self, params: SamplingParams, special_stops: dict[int, str]) -> SamplingParams:
         """What the children share, as the engine sees it: no strings, only ids. Each child sends it, so its size counts n times."""
+        words = [word for word in bad_word_token_ids(params.bad_words, self._tokenizer) if all(map(self._knows, word))]
         shared = params.clone(
             n=1,
             stop=[],
             stop_token_ids=[*params.stop_token_ids, *special_stops],
             bad_words=[],
-            bad_words_token_ids=[*params.bad_words_token_ids, *bad_word_token_ids(params.bad_words, self._tokenizer)],
+            bad_words_token_ids=[*params.bad_words_token_ids, *words],
         )
         lists = (shared.stop_token_ids, shared.allowed_token_ids or (), shared.logit_bias or (), *shared.bad_words_token_ids)
         size = sum(map(len, lists))
@@ -183,6 +188,12 @@ class InputProcessor:
                 field="n",
             )
         return shared
+
+
+def _listed(prompt: Any) -> list[int]:
+    if not isinstance(prompt, Sequence):
+        raise InvalidRequestError(f"prompt = {prompt!r:.100}: a text or a list of token ids", field="prompt")
+    return list(prompt)
 
 
 def _child_params(shared: SamplingParams, index: int) -> SamplingParams:

@@ -63,7 +63,7 @@ class ModelRunner:
         return RunnerInfo(
             max_model_len=context_length(self._args, config),
             vocab_size=config.vocab_size,
-            eos_token_ids=config.eos_token_ids,
+            eos_token_ids=tuple(token for token in config.eos_token_ids if 0 <= token < config.vocab_size),
             numerics_id=self._numerics_id(loaded),
             groups=layer_groups(loaded.model.kv_layers(), self._args.block_size, self._kv_dtype),
             available_kv_bytes=int(available_memory() * self._args.gpu_memory_utilization),

@@ -56,6 +56,10 @@ def test_gguf_defaults() -> None:
         ({"llama.block_count": "2"}, "a number is needed"),
         ({"llama.embedding_length": 2**40}, "llama.embedding_length"),
         ({"llama.attention.head_count": 1.5}, "llama.attention.head_count"),
+        ({"llama.attention.head_count_kv": 3}, "4 attention heads cannot share 3 KV heads"),
+        *[({"llama.rope.dimension_count": n}, f"{n} rotated dimensions of a head of 8") for n in (1, 7, 10)],
+        *[({"llama.rope.freq_base": value}, "rope_theta") for value in (0.0, -1.0, float("nan"), float("inf"))],
+        ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "rms_norm_eps = nan"),
     ],
 )
 def test_gguf_errors_name_the_key(change: dict[str, Any], words: str) -> None:
@@ -78,6 +82,10 @@ def test_gguf_without_an_embedding() -> None:
         ({"vocab_size": -1}, "vocab_size = -1"),
         ({"hidden_act": "relu"}, "relu"),
         ({"mlp_bias": True}, "mlp_bias"),
+        ({"num_key_value_heads": 3}, "3 KV heads"),
+        ({"head_dim": 7}, "7 rotated dimensions"),
+        ({"rope_theta": -5.0}, "rope_theta = -5.0"),
+        ({"sliding_window": 8, "layer_types": ["sliding_attention"]}, "1 kinds of attention are listed for 2 layers"),
     ],
 )
 def test_hf_errors_name_the_field(change: dict[str, Any], words: str) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.errors import ModelFileError
 from octavo.ops.spec import Activation, RopeStyle
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Hyperparameters of a decoder; see octavo.models.hf_config and octavo.models.gguf_config for where they come from."""
+    """Hyperparameters of a decoder; see octavo.models.hf_config and octavo.models.gguf_config for where they come from.
+
+    Raises:
+        ModelFileError: on construction, if they do not fit together.
+    """
 
     architecture: str
     """Key of the registry: "llama", "mistral", "qwen2", "qwen3", "gemma3"."""
@@ -45,3 +51,16 @@ class ModelConfig:
     """Rope base of the sliding layers, where it differs."""
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ModelFileError(f"{self.num_heads} attention heads cannot share {self.num_kv_heads} KV heads evenly")
+        rotary = self.head_dim if self.rotary_dim is None else self.rotary_dim
+        if rotary % 2 or not 2 <= rotary <= self.head_dim:
+            raise ModelFileError(f"{rotary} rotated dimensions of a head of {self.head_dim}: an even number, at most all, is needed")
+        if self.sliding_layers and len(self.sliding_layers) != self.num_layers:
+            raise ModelFileError(f"{len(self.sliding_layers)} kinds of attention are listed for {self.num_layers} layers")
+        for name in ("rms_norm_eps", "rope_theta", "local_rope_theta", "attention_scale", "embedding_scale"):
+            value = getattr(self, name)
+            if value is not None and not (0 < value < math.inf):
+                raise ModelFileError(f"{name} = {value}: a positive number is needed")

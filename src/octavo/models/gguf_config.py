@@ -34,7 +34,7 @@ class _Fields:
     def size(self, key: str, default: int | None = None, low: int = 1) -> int:
         value = self.number(key, default)
         if value != int(value) or not low <= value < 2**31:
-            raise ModelFileError(f"GGUF key {self.architecture}.{key} = {value:g}: it must be an integer from {low}")
+            raise ModelFileError(f"GGUF key {self.architecture}.{key} = {value!r}: it must be an integer from {low}")
         return int(value)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from octavo.config import EngineArgs
-from octavo.errors import InvalidRequestError
+from octavo.errors import InvalidRequestError, ModelFileError
 from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
 from octavo.models.gguf_config import from_gguf
@@ -60,7 +60,8 @@ def load_model(args: EngineArgs) -> LoadedModel:
         path = hub.resolve(args.model)
         source = open_source(path)
         config = read_config(source)
-        model = build(config)
+        with _blaming(source.path):
+            model = build(config)
     with phases("read weights"):
         weights = load_weights(source, model.parameters(), args.dtype, args.quantization)
     with phases("digest"):
@@ -69,9 +70,25 @@ def load_model(args: EngineArgs) -> LoadedModel:
 
 
 def read_config(source: WeightSource) -> ModelConfig:
-    """The config that a model's own files state."""
-    if source.kind == "hf":
-        return from_hf(source.config)
+    """The config that a model's own files state. Raises ModelFileError naming the file and what is wrong with it."""
+    with _blaming(source.path):
+        return from_hf(source.config) if source.kind == "hf" else _read_gguf_config(source)
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Errors of reading a model's description, as the fault of the file at ``path``."""
+    try:
+        yield
+    except ModelFileError as error:
+        if str(error).startswith(str(path)):
+            raise
+        raise ModelFileError(f"{path}: {error}") from error
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path}: its description of the model is malformed: {type(error).__name__}: {error}") from error
+
+
+def _read_gguf_config(source: WeightSource) -> ModelConfig:
     names = set(source.names())
 
     def tensor_shape(name: str) -> tuple[int, ...] | None:

@@ -265,6 +265,13 @@ def test_shutdown_ends_the_process_and_removes_its_folder(launch):
     assert process.health().state == EngineState.DEAD
 
 
+def test_an_engine_that_is_stopped_before_it_has_begun_ends_when_it_is_loaded(launch):
+    process = launch(ready=False)
+    begin = time.monotonic()
+    process.shutdown(grace_s=30)
+    assert process._process.returncode == 0 and time.monotonic() - begin < 20
+
+
 def test_shutdown_of_a_hanging_engine_takes_force(launch):
     process = launch(script={"hang_at_step": 1})
     process.add(request())

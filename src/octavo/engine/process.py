@@ -43,19 +43,22 @@ class _Channel:
     def send(self, message: messages.FromEngine) -> None:
         self._outbox.send(messages.encode(message))
 
-    def receive(self, wait_ms: int | None) -> list[messages.ToEngine]:
-        """All that is there, after waiting so long for a first message; None waits for ever, 0 not at all."""
-        received: list[messages.ToEngine] = []
-        self._inbox.poll(wait_ms)
-        while True:
+    def next(self, wait_ms: int | None) -> messages.ToEngine | None:
+        """The next message, or None if there is none within so long; None waits for ever, 0 not at all."""
+        while self._inbox.poll(wait_ms):
+            data = self._inbox.recv()
             try:
-                data = self._inbox.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return received
-            try:
-                received.append(messages.decode_to_engine(data))
+                return messages.decode_to_engine(data)
             except msgspec.MsgspecError as error:
                 logger.warning("dropped a malformed message of %d bytes: %s", len(data), error)
+        return None
+
+    def receive(self, wait_ms: int | None) -> list[messages.ToEngine]:
+        """All that is there, after waiting so long for a first message."""
+        received: list[messages.ToEngine] = []
+        while (message := self.next(0 if received else wait_ms)) is not None:
+            received.append(message)
+        return received
 
     def close(self) -> None:
         self._outbox.close(linger=2000)
@@ -100,10 +103,10 @@ def _start(channel: _Channel) -> EngineCore | None:
 
 
 def _await_start(channel: _Channel) -> messages.Start:
-    while True:
-        for message in channel.receive(wait_ms=None):
-            if isinstance(message, messages.Start):
-                return message
+    """What comes behind it, a Stop perhaps, stays in the socket."""
+    while not isinstance(message := channel.next(wait_ms=None), messages.Start):
+        continue
+    return message
 
 
 def _serve(core: EngineCore, channel: _Channel) -> int:

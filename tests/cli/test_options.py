@@ -86,6 +86,11 @@ def test_bad_values_name_flag_value_and_limit(arguments: tuple[str, str]) -> Non
     assert ":" in message
 
 
+def test_arguments_without_a_flag_are_named_as_the_usage_names_them() -> None:
+    assert in_flags(InvalidRequestError("prompt is empty", field="prompt")) == "PROMPT is empty"
+    assert in_flags(InvalidRequestError("model = 'x': unknown", field="model")) == "MODEL = 'x': unknown"
+
+
 def test_sampling_table_names_real_fields() -> None:
     assert set(SAMPLING) <= set(SamplingParams.__struct_fields__)
     assert flag("max_num_seqs") == "--max-num-seqs"

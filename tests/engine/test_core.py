@@ -96,9 +96,22 @@ def test_a_failing_request_says_why_and_leaves_the_others(make_args):
 
 
 def test_runner_cls_must_name_a_class():
-    for path in ("nowhere:Runner", "octavo.engine.core:Nothing", "octavo", ""):
+    for path in ("nowhere:Runner", "octavo.engine.core:Nothing", "octavo", "", "os:path"):
         with pytest.raises(InvalidRequestError, match="runner_cls"):
             load_runner_class(path)
+
+
+@pytest.mark.parametrize("field", ["kv_cache_memory_bytes", "num_gpu_blocks_override"])
+def test_a_pool_beyond_the_memory_is_told_under_the_setting_that_asked_for_it(make_args, monkeypatch, field):
+    def allocate(self, num_blocks):
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr(scripted.ScriptedRunner, "allocate_kv", allocate)
+    nbytes = 100 * scripted.BYTES_PER_BLOCK
+    size = {"kv_cache_memory_bytes": nbytes, "num_gpu_blocks_override": 100}[field]
+    with pytest.raises(InvalidRequestError, match=f"{field} = {size}: .* {nbytes:,} bytes") as error:
+        EngineCore(make_args(**({"num_gpu_blocks_override": None} | {field: size})))
+    assert error.value.field == field
 
 
 @pytest.mark.parametrize("tokens_per_step", [1, 3])

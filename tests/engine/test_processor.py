@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.config import EngineArgs
 from octavo.engine.info import EngineInfo
-from octavo.engine.processor import InputProcessor, render_chat
+from octavo.engine.processor import InputProcessor, load_model_tokenizer, render_chat
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
 from octavo.tokenizer.load import load_tokenizer
@@ -194,6 +195,12 @@ def test_bad_words_become_ids(tokenizer):
 def test_numpy_prompts_are_told_apart_from_lists(tokenizer):
     with pytest.raises(InvalidRequestError):
         inputs(tokenizer).prepare("r", np.array([1, 2]))
+
+
+def test_a_tokenizer_that_is_not_there_is_told_under_its_own_name():
+    with pytest.raises(InvalidRequestError, match=r"^tokenizer = '/nowhere': there is no such file") as error:
+        load_model_tokenizer(EngineArgs(tokenizer="/nowhere"))
+    assert error.value.field == "tokenizer"
 
 
 def test_a_conversation_is_rendered_and_tokenized(tokenizer):

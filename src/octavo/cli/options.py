@@ -48,7 +48,7 @@ def in_flags(error: InvalidRequestError) -> str:
     """The error in the command line's own words: with the flag (or MODEL) where the setting's name stood."""
     message = str(error)
     if error.field and message.startswith(error.field):
-        shown = "MODEL" if error.field == "model" else flag(error.field)
+        shown = error.field.upper() if error.field in ("model", "prompt") else flag(error.field)
         message = shown + message.removeprefix(error.field)
     return message
 

@@ -51,7 +51,10 @@ class EngineCore:
         with phases.measure("allocate KV"):
             plan = plan_pool(args, runner_info)
             num_blocks = [plan.num_blocks] * len(runner_info.groups)
-            self.runner.allocate_kv(num_blocks)
+            try:
+                self.runner.allocate_kv(num_blocks)
+            except MemoryError:
+                raise plan.too_large(args) from None
             self.kv = KVCacheManager(runner_info.groups, num_blocks, args.block_size, args.kv_policies(), runner_info.numerics_id)
             self.scheduler = Scheduler(SchedulerConfig.from_args(args, plan.max_model_len), self.kv)
         self.info = _describe(args, runner_info, plan, phases)
@@ -108,7 +111,9 @@ def load_runner_class(path: str) -> type[Runner]:
     module, _, name = path.partition(":")
     try:
         found: type[Runner] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+        if not isinstance(found, type):
+            raise TypeError(f"{name} is no class")
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InvalidRequestError(f"runner_cls = {path!r}: it must name a class as module:name ({error})", field="runner_cls") from error
     return found
 

@@ -11,6 +11,8 @@ from octavo.runner.interface import RunnerInfo
 
 logger = logging.getLogger(__name__)
 
+_SHARE = "gpu_memory_utilization"
+
 
 @dataclass(frozen=True)
 class PoolPlan:
@@ -20,6 +22,11 @@ class PoolPlan:
     tokens: int
     nbytes: int
     max_model_len: int
+
+    def too_large(self, args: EngineArgs) -> InvalidRequestError:
+        """What to say when this machine does not have the memory, under the setting that asked for it."""
+        asked = next((name for name in ("num_gpu_blocks_override", "kv_cache_memory_bytes") if getattr(args, name) is not None), _SHARE)
+        return InvalidRequestError(f"{asked} = {getattr(args, asked)}: this machine has no {self.nbytes:,} bytes for KV", field=asked)
 
 
 def plan_pool(args: EngineArgs, info: RunnerInfo) -> PoolPlan:
@@ -55,7 +62,7 @@ def _count_blocks(args: EngineArgs, info: RunnerInfo, block_bytes: int, limit: i
     if args.kv_cache_memory_bytes is not None:
         source, num_blocks = f"kv_cache_memory_bytes = {args.kv_cache_memory_bytes}", args.kv_cache_memory_bytes // block_bytes
     else:
-        source = f"gpu_memory_utilization = {args.gpu_memory_utilization} allows {info.available_kv_bytes} bytes"
+        source = f"{_SHARE} = {args.gpu_memory_utilization} allows {info.available_kv_bytes} bytes"
         needed = args.max_num_seqs * -(-limit // args.block_size)
         num_blocks = min(info.available_kv_bytes // block_bytes, needed)
     if num_blocks < 1:

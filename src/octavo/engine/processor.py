@@ -8,7 +8,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from octavo.config import EngineArgs
@@ -207,9 +206,12 @@ def _child_params(shared: SamplingParams, index: int) -> SamplingParams:
 
 def load_model_tokenizer(args: EngineArgs) -> Tokenizer:
     """The tokenizer that ``args`` name: their own, or the model's. Fetches a model that is not there yet."""
-    if args.tokenizer is not None and Path(args.tokenizer).exists():
-        return load_tokenizer(args.tokenizer)
-    return load_tokenizer(hub.resolve(args.tokenizer or args.model))
+    if args.tokenizer is None:
+        return load_tokenizer(hub.resolve(args.model))
+    try:
+        return load_tokenizer(hub.resolve(args.tokenizer))
+    except InvalidRequestError as error:
+        raise InvalidRequestError(str(error).replace("model", "tokenizer", 1), field="tokenizer") from error
 
 
 def render_chat(

@@ -246,9 +246,10 @@ def test_the_engine_ends_with_its_client(make_args):
     assert not Path(folder).exists()
 
 
-def test_ctrl_c_in_a_terminal_does_not_reach_the_engine(launch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_that_a_terminal_or_a_service_manager_sends_to_all_are_the_clients(launch, number):
     process = launch(script={"outputs": [[9, 8, 7]]})
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     process.add(request())
     assert asyncio.run(collect(process)) == [9, 8, 7, 0, 0]
 

@@ -69,7 +69,8 @@ class _Channel:
 def main() -> int:
     """Load the model that the first message names, and serve until told to stop. Returns the exit code."""
     show_logs()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches the client, which then ends this process
+    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal or a service manager sends them to all; the client then ends this process
+        signal.signal(number, signal.SIG_IGN)
     _end_with_client(sys.argv[1])
     channel = _Channel(sys.argv[1])
     try:

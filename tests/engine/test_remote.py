@@ -127,7 +127,7 @@ def test_ob_01_an_end_that_nobody_asked_for_is_logged(launch, caplog):
     told.shutdown()
     os.kill(killed.pid, signal.SIGKILL)
     assert wait_until(lambda: caplog.messages, 5)
-    assert caplog.messages == ["the engine process ended by signal 9; nothing is served any more"]
+    assert caplog.messages == ["the engine process ended by signal 9 (Killed); nothing is served any more"]
 
 
 def test_ob_01_a_killed_engine_is_noticed_at_once(launch):

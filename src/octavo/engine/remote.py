@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -192,7 +193,9 @@ def _socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[by
 
 
 def _epitaph(code: int) -> str:
-    return f"the engine process ended by signal {-code}" if code < 0 else f"the engine process ended with exit code {code}"
+    if code < 0:
+        return f"the engine process ended by signal {-code} ({signal.strsignal(-code)})"
+    return f"the engine process ended with exit code {code}"
 
 
 def _failure(message: messages.Failed) -> errors.OctavoError:

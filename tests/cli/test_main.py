@@ -98,7 +98,7 @@ def test_chat_without_a_template_says_so(model: str, tmp_path: Path) -> None:
     plain = write_model(tmp_path, Script(), TOKENIZER)
     (tmp_path / "tokenizer_config.json").write_text("{}")
     result = octavo_command("chat", plain, "--runner-cls", SCRIPTED, stdin="hi\n")
-    assert "no chat template" in result.stderr
+    assert "no chat template" in result.stderr and result.returncode == 2
 
 
 def test_inspect_of_a_real_model(smollm2_path: Path) -> None:

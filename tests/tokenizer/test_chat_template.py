@@ -204,10 +204,16 @@ def test_api_37_the_templates_own_words() -> None:
 
 def test_api_37_a_model_without_a_template(vocabularies: dict[str, Tokenizer]) -> None:
     template = ChatTemplate.of(vocabularies["tiny_spm_plain"])
-    assert not template.exists
-    with pytest.raises(InvalidRequestError, match=r"no chat template.*use completions") as caught:
-        template.render([{"role": "user", "content": "x"}])
-    assert caught.value.code == "no_chat_template"
+    for ask in (template.require, lambda: template.render([{"role": "user", "content": "x"}])):
+        with pytest.raises(InvalidRequestError, match=r"no chat template.*use completions") as caught:
+            ask()
+        assert caught.value.code == "no_chat_template"
+
+
+def test_a_template_in_place_of_the_models_counts_though_it_is_empty(vocabularies: dict[str, Tokenizer]) -> None:
+    messages = [{"role": "user", "content": "x"}]
+    assert ChatTemplate.of(vocabularies["tiny_spm_plain"], "<{{ messages[0].content }}>").render(messages) == "<x>"
+    assert ChatTemplate.of(vocabularies["tiny_spm_plain"], "").render(messages) == ""
 
 
 @pytest.mark.parametrize("writes_bos", [True, False])

@@ -47,11 +47,12 @@ class Chat:
     """One conversation."""
 
     def __init__(self, session: Session, params: SamplingParams, system: str | None = None, template: str | None = None) -> None:
-        """``template`` replaces the model's own."""
+        """``template`` replaces the model's own. Raises InvalidRequestError if there is neither."""
         from octavo.tokenizer.chat_template import ChatTemplate
 
         self._session = session
         self._template = ChatTemplate.of(session.engine.tokenizer, template)
+        self._template.require()
         self._params = params
         self._system = system
         self.messages: list[dict[str, str]] = []

@@ -45,12 +45,17 @@ class ChatTemplate:
     @classmethod
     def of(cls, tokenizer: Tokenizer, override: str | None = None, origin: str = "the model") -> ChatTemplate:
         """The tokenizer's template, or ``override`` in its place."""
-        return cls(override or tokenizer.chat_template, tokenizer.bos_token, tokenizer.eos_token, origin)
+        return cls(tokenizer.chat_template if override is None else override, tokenizer.bos_token, tokenizer.eos_token, origin)
 
-    @property
-    def exists(self) -> bool:
-        """Whether the model has a template at all."""
-        return self._template is not None
+    def require(self) -> jinja2.Template:
+        """The compiled template. Raises InvalidRequestError if there is none."""
+        if self._template is None:
+            raise InvalidRequestError(
+                "this model has no chat template, so it cannot chat; use completions, or start with a chat template of your own",
+                field="messages",
+                code="no_chat_template",
+            )
+        return self._template
 
     def render(
         self,
@@ -67,12 +72,7 @@ class ChatTemplate:
         Raises:
             InvalidRequestError: there is no template, or it refuses the messages, in its own words.
         """
-        if self._template is None:
-            raise InvalidRequestError(
-                "this model has no chat template, so it cannot chat; use completions, or start with a chat template of your own",
-                field="messages",
-                code="no_chat_template",
-            )
+        compiled = self.require()
         if continue_final_message and add_generation_prompt:
             raise InvalidRequestError(
                 "continue_final_message = True: add_generation_prompt must be False with it", field="continue_final_message"
@@ -81,7 +81,7 @@ class ChatTemplate:
         if continue_final_message:
             _mark_end(plain)
         variables = {**self._tokens, "tools": list(tools) if tools else None, **kwargs}
-        text = render_template(self._template, messages=plain, add_generation_prompt=add_generation_prompt, **variables)
+        text = render_template(compiled, messages=plain, add_generation_prompt=add_generation_prompt, **variables)
         return _cut_at_mark(text) if continue_final_message else text
 
     def apply(self, tokenizer: Tokenizer, messages: Sequence[Message], **options: Any) -> list[int]:

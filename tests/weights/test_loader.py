@@ -142,6 +142,15 @@ def test_values_that_cannot_be_quantized_name_the_tensor(folder: Callable[..., W
         load_weights(source, PARAMETERS, "auto", "int8")
 
 
+def test_a_quantization_without_effect_is_told(stored_as: Callable[..., WeightSource], caplog: pytest.LogCaptureFixture) -> None:
+    packed = [parameter for parameter in PARAMETERS if parameter.name != "odd"]
+    load_weights(stored_as("Q4_0"), [p for p in PARAMETERS if p.name == "odd"], quantization="int8")  # one that can be quantized
+    load_weights(stored_as("Q4_0"), packed)
+    assert "no effect" not in caplog.text
+    load_weights(stored_as("Q4_0"), packed, quantization="int8")
+    assert "quantization = int8 has no effect" in caplog.text
+
+
 def test_unused_tensors_are_reported_unless_expected(folder: Callable[..., WeightSource], caplog: pytest.LogCaptureFixture) -> None:
     scalar = ("F32", (1,), bytes(4))
     load_weights(folder(**{"layers.0.self_attn.rotary_emb.inv_freq": scalar, "vision_tower.x": scalar}), PARAMETERS)

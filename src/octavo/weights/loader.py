@@ -38,7 +38,8 @@ def load_weights(
     - dtype "float32": every matrix becomes F32. "bfloat16": F32 and F16 matrices become BF16.
     - quantization "int8": F32, F16 and BF16 matrices become Q8_0. "int4": they become Q4_1 (affine), but the embedding and
       the head become Q8_0, as 4 bits there cost the most quality for the least memory.
-      A matrix whose rows are no multiple of 32 long cannot be quantized: it stays, which is logged.
+      A matrix whose rows are no multiple of 32 long cannot be quantized: it stays, which is logged. So is a model that has no
+      matrix left to quantize.
 
     Raises:
         ModelFileError: a tensor is missing, of another shape, of a type Octavo does not run, or cannot be quantized.
@@ -55,6 +56,9 @@ def load_weights(
         except ValueError as error:
             raise ModelFileError(f"{source.path}: tensor {names[parameter.name]!r}: {error}") from error
     _log_unused(source, set(names.values()))
+    matrices = [source.weight(names[parameter.name], parameter.name) for parameter in parameters if parameter.is_matrix]
+    if quantization is not None and all(stored.format.quantized for stored in matrices):
+        logger.warning("quantization = %s has no effect: the weights of %s are quantized already", quantization, source.path)
     return weights
 
 

@@ -52,9 +52,9 @@ float widen_fp16(uint16_t number) {
   return finite ? value * 0x1p112f : value;
 }
 
-float widen(KVType type, const void* area, size_t index) {
-  if (type == KVType::kFP32) return static_cast<const float*>(area)[index];
-  const uint16_t number = static_cast<const uint16_t*>(area)[index];
+float widen(KVType type, const void* numbers, size_t index) {
+  if (type == KVType::kFP32) return static_cast<const float*>(numbers)[index];
+  const uint16_t number = static_cast<const uint16_t*>(numbers)[index];
   return type == KVType::kBF16 ? widen_bf16(number) : widen_fp16(number);
 }
 
@@ -64,20 +64,22 @@ KVStorage::KVStorage(const std::string& isa, size_t num_layers, size_t num_block
                      const std::string& type)
     : kernels_(&kernels_for(isa)),
       num_layers_(num_layers),
-      shape_{nullptr, nullptr, num_blocks, block_size, num_kv_heads, head_dim, kv_type(type)} {
+      shape_{nullptr, nullptr, num_blocks, block_size, num_kv_heads, head_dim, 0, kv_type(type)} {
   check("num_layers", num_layers, num_layers > 0, "positive");
   check("num_blocks", num_blocks, num_blocks > 0, "positive");
   check("block_size", block_size, block_size == 8 || (block_size > 0 && block_size % 16 == 0), "8 or a multiple of 16");
   check("num_kv_heads", num_kv_heads, num_kv_heads > 0, "positive");
   check("head_dim", head_dim, head_dim > 0 && head_dim % 16 == 0 && head_dim <= kMaxHeadDim, "a multiple of 16, at most 512");
-  area_bytes_ = checked_product({num_blocks, block_size, num_kv_heads, head_dim, element_bytes(shape_.type)});
-  memory_ = Memory(checked_product({2, num_layers, area_bytes_}));
+  shape_.block_stride = checked_product({2, num_layers, block_size, num_kv_heads, head_dim});
+  part_bytes_ = block_size * num_kv_heads * head_dim * element_bytes(shape_.type);
+  block_bytes_ = checked_product({shape_.block_stride, element_bytes(shape_.type)});
+  memory_ = Memory(checked_product({num_blocks, block_bytes_}));
 }
 
 KVLayerView KVStorage::layer(size_t index) const {
   KVLayerView view = shape_;
-  view.k = memory_.data() + 2 * index * area_bytes_;
-  view.v = memory_.data() + (2 * index + 1) * area_bytes_;
+  view.k = memory_.data() + 2 * index * part_bytes_;
+  view.v = memory_.data() + (2 * index + 1) * part_bytes_;
   return view;
 }
 
@@ -89,7 +91,7 @@ void KVStorage::read(size_t layer_index, size_t block, float* k, float* v) const
   const size_t pair = view.type == KVType::kBF16 ? 2 : 1;
   for (size_t t = 0; t < size; ++t) {
     for (size_t h = 0; h < heads; ++h) {
-      const size_t start = (block * heads + h) * size * dim;
+      const size_t start = block * shape_.block_stride + h * size * dim;
       for (size_t e = 0; e < dim; ++e) {
         const size_t in_k = t / width * width * dim + e / pair * pair * width + t % width * pair + e % pair;
         const size_t in_v = t / pair * pair * dim + e * pair + t % pair;

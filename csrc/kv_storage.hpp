@@ -1,8 +1,8 @@
 // K and V of all layers of one group.
 //
-// A layer has two areas, K and V, of num_blocks blocks each; a block holds block_size tokens for each KV head in turn:
+// A block's numbers lie together, for all layers: memory that has been used is used again as a whole, and a fresh page serves every layer.
 //
-//   area   [block][kv head][block_size * head_dim numbers]
+//   [block][layer][K, V][kv head][block_size * head_dim numbers]
 //
 // K of one head of one block lies in tiles of W = min(16, block_size) tokens, so that a query meets W tokens at once, one a lane:
 //
@@ -14,7 +14,7 @@
 //   fp32, fp16   [token][element]
 //   bf16         [pair of tokens t / 2][element][t % 2]
 //
-// A block moves, is shared or is copied as plain bytes; nothing outside it says what it holds.
+// So a block moves, is shared or is copied as one run of plain bytes; nothing outside it says what it holds.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ public:
 
   const KernelTable& kernels() const { return *kernels_; }
   size_t num_layers() const { return num_layers_; }
-  size_t nbytes() const { return 2 * num_layers_ * area_bytes_; }
+  size_t nbytes() const { return shape_.num_blocks * block_bytes_; }
   // Of a layer below num_layers().
   KVLayerView layer(size_t index) const;
 
@@ -43,7 +43,8 @@ public:
 private:
   const KernelTable* kernels_;
   size_t num_layers_;
-  size_t area_bytes_;  // of K, or of V, of one layer
+  size_t part_bytes_;   // of K, or of V, of one layer of a block
+  size_t block_bytes_;  // of a block
   KVLayerView shape_;  // of every layer, without addresses
   Memory memory_;
 };

@@ -90,9 +90,9 @@ OCTAVO_FN void find_split(const KVLayerView& kv, const AttentionItem& item, size
                           SplitView<KV>& view) {
   using Element = typename KV::Element;
   const size_t size = kv.block_size;
-  const auto number_at = [&](size_t token) {  // of an area's first number for a token of the split
+  const auto number_at = [&](size_t token) {  // a token's first number, from block 0's K or V on
     const size_t position = split * kSplit + token, block = static_cast<size_t>(item.blocks[position / size]);
-    return ((block * kv.num_kv_heads + item.kv_head) * size + position % size) * kv.head_dim;
+    return block * kv.block_stride + (item.kv_head * size + position % size) * kv.head_dim;
   };
   const Element* tiles[kSplit / kGranule] = {};
   for (size_t g = span.begin / kGranule; g * kGranule < span.end; ++g) {

@@ -31,7 +31,7 @@ OCTAVO_FN void write_head_as(const KVWriteArgs& args, size_t r, size_t head, con
   using Element = typename KV::Element;
   const KVLayerView& kv = args.kv;
   const size_t slot = static_cast<size_t>(args.slots[r]);
-  const size_t start = (slot / kv.block_size * kv.num_kv_heads + head) * kv.block_size * kv.head_dim;
+  const size_t start = slot / kv.block_size * kv.block_stride + head * kv.block_size * kv.head_dim;
   const size_t token = slot % kv.block_size;
   const size_t width = kv_tile_width(kv.block_size);
   Element* tile = static_cast<Element*>(kv.k) + start + token / width * width * kv.head_dim;

@@ -85,9 +85,10 @@ constexpr size_t kMaxHeadDim = 512;  // a multiple of 16 in any case
 
 // One layer of a KVStorage (kv_storage.hpp), as its kernels address it.
 struct KVLayerView {
-  void* k;
+  void* k;  // of block 0
   void* v;
   size_t num_blocks, block_size, num_kv_heads, head_dim;
+  size_t block_stride;  // numbers from a block's K to the next block's
   KVType type;
 };
 

@@ -45,7 +45,7 @@ private:
   size_t num_layers_;
   size_t part_bytes_;   // of K, or of V, of one layer of a block
   size_t block_bytes_;  // of a block
-  KVLayerView shape_;  // of every layer, without addresses
+  KVLayerView shape_;   // of every layer, without addresses
   Memory memory_;
 };
 

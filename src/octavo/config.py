@@ -159,4 +159,4 @@ def _check(name: str, value: Any, rule: Any) -> None:
     if choices is not None and value not in choices:
         raise InvalidRequestError(f"{name} = {value!r}: choose one of {', '.join(choices)}", field=name)
     if low is not None and not low <= value <= high:
-        raise InvalidRequestError(f"{name} = {value!r}: it must be {low} to {high}", field=name)
+        raise InvalidRequestError(f"{name} = {value!r}: it must be {low if low == high else f'{low} to {high}'}", field=name)

@@ -45,8 +45,7 @@ def test_kv_16_block_use_and_token_use_are_two_gauges() -> None:
     registry.register(EngineCollector("m", lambda: stats, {}, {}))
     assert registry.get_sample_value("octavo_kv_cache_usage_perc", LABELS) == 0.5
     assert registry.get_sample_value("octavo_kv_cache_token_usage_perc", LABELS) == 17 / 64
-    assert registry.get_sample_value("octavo_kv_cache_efficiency", LABELS) == 17 / 32
-    places = {state: LABELS | {"group": "full", "state": state} for state in ("live", "tail", "free")}
-    slots = {state: registry.get_sample_value("octavo_kv_cache_slots", labels) for state, labels in places.items()}
-    assert slots == {"live": 17, "tail": 15, "free": 32}
-    assert registry.get_sample_value("octavo_kv_cache_bytes", LABELS | {"group": "full", "state": "held"}) == 3200
+    expected = {"kv_slots": 64, "kv_slots_live": 17, "kv_slots_tail": 15, "kv_slots_free": 32, "kv_slots_external": 0}
+    expected |= {"kv_blocks": 4, "kv_blocks_held": 2, "kv_blocks_live": 17 / 16, "kv_bytes": 6400, "kv_bytes_held": 3200}
+    expected |= {"kv_efficiency": 17 / 32, "kv_fragmentation": 1 - 2 / 32}
+    assert {name: registry.get_sample_value(f"octavo_{name}", LABELS | {"group": "full"}) for name in expected} == expected

@@ -12,7 +12,11 @@ from support.outputs import SEEDS
 
 GOLDEN = {
     "gauge": """num_requests_running num_requests_waiting oldest_waiting_seconds kv_cache_usage_perc kv_cache_token_usage_perc
-        kv_cache_efficiency kv_cache_slots kv_cache_bytes startup_phase_seconds engine_info cache_config_info""",
+        startup_phase_seconds engine_info cache_config_info kv_efficiency kv_fragmentation
+        kv_slots kv_slots_held kv_slots_live kv_slots_tail kv_slots_reserved kv_slots_stale kv_slots_cached kv_slots_free kv_slots_external
+        kv_blocks kv_blocks_held kv_blocks_live kv_blocks_tail kv_blocks_reserved kv_blocks_stale kv_blocks_cached kv_blocks_free
+        kv_blocks_external kv_bytes kv_bytes_held kv_bytes_live kv_bytes_tail kv_bytes_reserved kv_bytes_stale kv_bytes_cached
+        kv_bytes_free kv_bytes_external""",
     "counter": """prompt_tokens generation_tokens num_preemptions recomputed_tokens prefix_cache_queries prefix_cache_hits engine_steps
         engine_step_seconds engine_native_seconds request_success""",
     "histogram": """time_to_first_token_seconds inter_token_latency_seconds request_time_per_output_token_seconds

@@ -21,7 +21,6 @@ _GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
         "Share of the KV pool's slots that hold a token some running request attends to, 0 to 1.",
         lambda s: s.kv.get("live_of_total", 0.0),
     ),
-    ("kv_cache_efficiency", "Live slots / held slots, 0 to 1, in bytes over all groups.", lambda s: s.kv.get("efficiency", 1.0)),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("prompt_tokens", "Prompt tokens computed, or found in the prefix cache.", lambda s: s.prompt_tokens),
@@ -34,6 +33,15 @@ _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("engine_step_seconds", "Time in steps.", lambda s: s.step_seconds),
     ("engine_native_seconds", "Of it, time in native code.", lambda s: s.native_seconds),
 )
+_KV_UNITS = {
+    "slots": "KV slots (one token's place in all layers of the group)",
+    "blocks": "KV blocks",
+    "bytes": "KV bytes",
+}
+_KV_RATIOS = {
+    "efficiency": "Live slots / held slots, 0 to 1; 1 when nothing is held.",
+    "fragmentation": "1 - largest free run / free slots; 0 where runs do not matter.",
+}
 
 
 class EngineCollector(Collector):
@@ -73,14 +81,25 @@ class EngineCollector(Collector):
         return metric
 
     def _pools(self, groups: list[dict[str, Any]]) -> Iterator[Metric]:
-        """Each layer group's pool by itself: what the slots are used for, as octavo.kv.usage tells them apart."""
-        labels = ["model_name", "group", "state"]
-        slots = GaugeMetricFamily(PREFIX + "kv_cache_slots", "KV slots (one token's place in all layers of a group).", labels=labels)
-        sizes = GaugeMetricFamily(PREFIX + "kv_cache_bytes", "The same in bytes.", labels=labels)
-        for group in groups:
-            for state, count in group["slots"].items():
-                slots.add_metric([self._model_name, group["name"], state], count)
-            for state, size in group["bytes"].items():
-                sizes.add_metric([self._model_name, group["name"], state], size)
-        yield slots
-        yield sizes
+        """Each layer group's pool by itself, in slots, blocks and bytes: what they are used for, as octavo.kv.usage tells it apart."""
+        for unit, doc in _KV_UNITS.items():
+            for state in next((group["slots"] for group in groups), ()):
+                name = f"kv_{unit}" if state == "total" else f"kv_{unit}_{state}"
+                yield self._by_group(name, f"{doc}: {state}.", {g["name"]: _in_unit(g, unit, state) for g in groups})
+        for name, doc in _KV_RATIOS.items():
+            yield self._by_group(f"kv_{name}", doc, {group["name"]: group[name] for group in groups})
+
+    def _by_group(self, name: str, doc: str, values: Mapping[str, float]) -> Metric:
+        family = GaugeMetricFamily(PREFIX + name, doc, labels=["model_name", "group"])
+        for group, value in values.items():
+            family.add_metric([self._model_name, group], value)
+        return family
+
+
+def _in_unit(group: Mapping[str, Any], unit: str, state: str) -> float:
+    """Blocks may be fractions: of a block whose slots are in different states, each has its share."""
+    if unit == "blocks":
+        blocks: float = group["slots"][state] / group["block_size"]
+        return blocks
+    count: float = group[unit][state]
+    return count

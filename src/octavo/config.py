@@ -15,6 +15,8 @@ from octavo.errors import InvalidRequestError
 
 KV_POLICIES: dict[str, dict[str, str]] = {
     "paged": {"placement": "paged", "prefix_index": "hash", "eviction": "lru", "admission": "optimistic"},
+    "contiguous": {"placement": "contiguous", "prefix_index": "none", "eviction": "lru", "admission": "guaranteed"},
+    "static": {"placement": "static", "prefix_index": "none", "eviction": "lru", "admission": "guaranteed"},
 }
 """What ``--kv-policy`` names: one choice a seam."""
 

@@ -7,12 +7,12 @@ import time
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from octavo.config import KV_POLICIES
 from octavo.kv.block_pool import BlockPool
 from octavo.kv.interfaces import PoolSpec
-from octavo.kv.policies import choose
+from octavo.kv.policies import EVICTIONS, PREFIX_INDEXES, choose
 
 NUM_BLOCKS = 24
 
@@ -20,9 +20,10 @@ NUM_BLOCKS = 24
 class PoolMachine(RuleBasedStateMachine):
     """Owners hold lists of blocks; ``known`` is what the index must find, by a model that never forgets too early."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool = BlockPool(PoolSpec(NUM_BLOCKS, 16), choose(KV_POLICIES["paged"]))
+    @initialize(eviction=st.sampled_from(sorted(EVICTIONS)), prefix_index=st.sampled_from(sorted(PREFIX_INDEXES.keys() - {"none"})))
+    def begin(self, eviction: str, prefix_index: str) -> None:
+        policies = KV_POLICIES["paged"] | {"eviction": eviction, "prefix_index": prefix_index}
+        self.pool = BlockPool(PoolSpec(NUM_BLOCKS, 16), choose(policies))
         self.owners: dict[str, list[int]] = {}
         self.hash_of: dict[int, bytes] = {}
         self.count = 0
@@ -85,6 +86,8 @@ class PoolMachine(RuleBasedStateMachine):
 
     @invariant()
     def adds_up(self) -> None:
+        if not hasattr(self, "pool"):
+            return
         references = self.references()
         self.pool.check_integrity(references)
         idle = sum(references[block] == 0 for block in self.hash_of)

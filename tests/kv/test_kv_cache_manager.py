@@ -13,14 +13,17 @@ from octavo.kv.kv_cache_manager import KVCacheManager
 from octavo.request import EngineCoreRequest, Request
 from octavo.runner.interface import LayerGroup
 from octavo.sampling_params import SamplingParams
+from support.combinations import valid_combinations
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = [20, 16]
+MAX_NUM_SEQS = 3
+MAX_MODEL_LEN = 21  # six blocks: 18 of the 20 and 12 of the 16 are in slots of a static placement
 
 
 def new_manager(num_blocks: list[int] = NUM_BLOCKS, block_size: int = BLOCK_SIZE, **policies: str) -> KVCacheManager:
     groups = [LayerGroup(f"group {i}", 1, 64 * (i + 1)) for i in range(len(num_blocks))]
-    return KVCacheManager(groups, num_blocks, block_size, KV_POLICIES["paged"] | policies, "numerics")
+    return KVCacheManager(groups, num_blocks, block_size, KV_POLICIES["paged"] | policies, "numerics", MAX_NUM_SEQS, MAX_MODEL_LEN)
 
 
 def new_request(request_id: str, tokens: list[int], max_tokens: int = 8, **fields: object) -> Request:
@@ -30,9 +33,10 @@ def new_request(request_id: str, tokens: list[int], max_tokens: int = 8, **field
 class ManagerMachine(RuleBasedStateMachine):
     """Requests over three texts, so that prefixes are shared; two groups with pools of different sizes."""
 
-    @initialize(prefix_index=st.sampled_from(["none", "hash"]))
-    def begin(self, prefix_index: str) -> None:
-        self.kv = new_manager(prefix_index=prefix_index)
+    @initialize(policies=st.sampled_from(valid_combinations()))
+    def begin(self, policies: dict[str, str]) -> None:
+        self.kv = new_manager(**policies)
+        self.placement = policies["placement"]
         self.running: dict[str, Request] = {}
         self.computed: dict[str, int] = {}  # tokens whose step has come back
         self.content: list[dict[int, tuple]] = [{}, {}]  # per group: block → the tokens that its KV stands for
@@ -42,6 +46,9 @@ class ManagerMachine(RuleBasedStateMachine):
     def start(self, kind: int, length: int, new_tokens: int, commit: bool) -> None:
         self.count += 1
         request = new_request(f"r{self.count}", [kind + i % 5 for i in range(length)])
+        if not self.kv.can_ever_fit(request.max_num_tokens - 1):
+            assert self.placement == "static" and self.kv.allocate_slots(request, 1) is None
+            return
         hit = self.kv.get_computed_blocks(request)
         assert hit.num_tokens % BLOCK_SIZE == 0 and hit.num_tokens < length
         for group, blocks in enumerate(hit.blocks):
@@ -102,6 +109,18 @@ class ManagerMachine(RuleBasedStateMachine):
         self.kv.reset_prefix_cache()
         assert all(group.cached == 0 for group in self.kv.usage().groups)
 
+    def kept_for(self, request: Request, group: int) -> set[int]:
+        """All the blocks that nobody else can have while this request runs."""
+        if self.placement == "paged":
+            return set()
+        first = int(self.kv.block_ids(request)[group][0])
+        if self.placement == "static":
+            length = 6
+            assert first % length == 0, "a slot's first block"
+        else:
+            length = -(-(request.max_num_tokens - 1) // BLOCK_SIZE)
+        return set(range(first, first + length))
+
     @invariant()
     def usage_is_exact(self) -> None:
         if not hasattr(self, "kv"):
@@ -111,14 +130,15 @@ class ManagerMachine(RuleBasedStateMachine):
             held, live, tail = set(), set(), 0
             for request in self.running.values():
                 table, computed = self.kv.block_ids(request)[i].tolist(), self.computed[request.request_id]
-                held |= set(table)
+                held |= set(table) | self.kept_for(request, i)
                 live |= {(table[position // BLOCK_SIZE], position % BLOCK_SIZE) for position in range(computed)}
                 tail += -(-computed // BLOCK_SIZE) * BLOCK_SIZE - computed
             assert usage.total == NUM_BLOCKS[i] * BLOCK_SIZE
             assert (usage.held, usage.live, usage.tail) == (len(held) * BLOCK_SIZE, len(live), tail)
             assert usage.held == usage.live + usage.tail + usage.reserved + usage.stale
             assert usage.held + usage.cached + usage.free == usage.total
-            assert min(usage.reserved, usage.free, usage.cached) >= 0 and usage.external == 0 == usage.fragmentation
+            assert min(usage.reserved, usage.free, usage.cached) >= 0 and usage.external == 0
+            assert self.placement != "paged" or usage.fragmentation == 0
             assert usage.efficiency == (len(live) / (len(held) * BLOCK_SIZE) if held else 1.0)
 
 
@@ -141,6 +161,42 @@ def test_usage_in_bytes() -> None:
     usage = kv.usage()
     assert usage.nbytes(lambda group: group.total) == 10 * 64 + 10 * 128
     assert (usage.efficiency, usage.live_of_total, usage.held_of_total) == (0.75, 9 / 40, 12 / 40)
+
+
+@pytest.mark.parametrize(
+    ("placement", "slots"),
+    [
+        # Two requests of 9 and 4 prompt tokens, 8 to come: 16 and 11 are stored, in four and three of 12 blocks of 4.
+        ("contiguous", {"held": 28, "live": 13, "tail": 3, "reserved": 12, "free": 20}),
+        ("static", {"held": 48, "live": 13, "tail": 3, "reserved": 32, "free": 0}),  # two slots of six blocks
+        ("paged", {"held": 16, "live": 13, "tail": 3, "reserved": 0, "free": 32}),
+    ],
+)
+def test_what_a_placement_reserves_is_held(placement: str, slots: dict[str, int]) -> None:
+    kv = new_manager([12], placement=placement, prefix_index="none")
+    for name, length in (("a", 9), ("b", 4)):
+        request = new_request(name, [1] * length)
+        assert kv.can_start(request, kv.get_computed_blocks(request)) and kv.allocate_slots(request, length) is not None
+        kv.mark_computed(request, length)
+    usage = kv.usage().groups[0]
+    assert {name: getattr(usage, name) for name in slots} == slots
+    assert (usage.stale, usage.cached, usage.external, usage.fragmentation) == (0, 0, 0, 0.0)
+
+
+def test_a_hole_that_is_too_short_for_the_head_is_external() -> None:
+    kv = new_manager([12], placement="contiguous", prefix_index="none", admission="guaranteed")
+    running = [new_request(name, [1] * 9) for name in "abc"]  # four blocks each
+    for request in running:
+        assert kv.allocate_slots(request, 9) is not None
+    kv.free(running[0])
+    kv.free(running[2])
+    head = new_request("d", [1] * 13)  # 20 tokens: five blocks
+    usage = kv.usage(head).groups[0]
+    assert (usage.free, usage.largest_free_run, usage.external, usage.fragmentation) == (32, 16, 32, 0.5)
+    assert kv.usage(new_request("e", [1] * 9)).groups[0].external == 0
+    assert not kv.can_start(head, kv.get_computed_blocks(head)) and kv.allocate_slots(head, 13) is None
+    assert kv.can_start(head, kv.get_computed_blocks(head), without=running[1:2])
+    kv.check_integrity(running[1:2])
 
 
 def test_external_is_what_the_head_cannot_use_for_want_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,10 +28,19 @@ def test_an_unknown_name_lists_those_there_are(seam: str, known: str) -> None:
 
 
 def test_names_that_do_not_go_together_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(policies.REFUSED, ("prefix_index=hash", "admission=guaranteed"), "a reason")
+    monkeypatch.setitem(policies.REQUIRED, "admission=guaranteed", ("prefix_index=none", "a reason"))
     policies.choose(PAGED)
-    with pytest.raises(InvalidRequestError, match="prefix_index=hash and admission=guaranteed do not go together: a reason"):
+    policies.choose(PAGED | {"admission": "guaranteed", "prefix_index": "none"})
+    message = "admission=guaranteed and prefix_index=hash do not go together: a reason; choose prefix_index=none"
+    with pytest.raises(InvalidRequestError, match=message):
         policies.choose(PAGED | {"admission": "guaranteed"})
+
+
+@pytest.mark.parametrize("placement", ["contiguous", "contiguous-best", "static"])
+def test_a_placement_of_runs_refuses_to_share(placement: str) -> None:
+    policies.choose(PAGED | {"placement": placement, "prefix_index": "none"})
+    with pytest.raises(InvalidRequestError, match=f"placement={placement} and prefix_index=hash do not go together: a request's run"):
+        policies.choose(PAGED | {"placement": placement})
 
 
 def test_optimistic_admission_keeps_a_block_for_each_running_request_that_may_want_one() -> None:

@@ -126,12 +126,16 @@ class Simulation:
     scheduling_policy: str = "fcfs"
     prefix_index: str = "hash"
     admission: str = "optimistic"
+    placement: str = "paged"
+    eviction: str = "lru"
     max_drafts: int = 1
     lag: int = 0
 
     def __post_init__(self) -> None:
-        policies = {"placement": "paged", "prefix_index": self.prefix_index, "eviction": "lru", "admission": self.admission}
-        self.kv = KVCacheManager([LayerGroup("all", 1, 64)], [self.num_blocks], self.block_size, policies, "simulated")
+        policies = {seam: getattr(self, seam) for seam in ("placement", "prefix_index", "eviction", "admission")}
+        self.kv = KVCacheManager(
+            [LayerGroup("all", 1, 64)], [self.num_blocks], self.block_size, policies, "simulated", self.max_num_seqs, self.max_model_len
+        )
         config = SchedulerConfig(
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,

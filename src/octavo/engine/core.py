@@ -55,7 +55,15 @@ class EngineCore:
                 self.runner.allocate_kv(num_blocks)
             except MemoryError:
                 raise plan.too_large(args) from None
-            self.kv = KVCacheManager(runner_info.groups, num_blocks, args.block_size, args.kv_policies(), runner_info.numerics_id)
+            self.kv = KVCacheManager(
+                runner_info.groups,
+                num_blocks,
+                args.block_size,
+                args.kv_policies(),
+                runner_info.numerics_id,
+                args.max_num_seqs,
+                plan.max_model_len,
+            )
             self.scheduler = Scheduler(SchedulerConfig.from_args(args, plan.max_model_len), self.kv)
         self.info = _describe(args, runner_info, plan, phases)
 

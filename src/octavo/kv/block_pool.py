@@ -11,7 +11,8 @@
           └────────────── │ idle cached │
                           └─────────────┘
 
-A block is owned while ref_counts > 0, idle while ref_counts == 0 and indexed, else free. Which block is given, which is evicted
+A block is owned while ref_counts > 0, idle while ref_counts == 0 and indexed, else free, or reserved by the placement for a request
+that has yet to take it. Which block is given, which is evicted
 and which is found again are the policies' business; that each block is in one state is this class's.
 """
 
@@ -49,8 +50,8 @@ class BlockPool:
 
     @property
     def num_available(self) -> int:
-        """Blocks that a request can get: free, or idle and so evictable."""
-        return self.placement.num_free + len(self.eviction)
+        """Blocks that requests can get: free, idle and so evictable, or reserved for the request that gets them."""
+        return self.placement.num_free + self.placement.num_reserved + len(self.eviction)
 
     def count_idle(self, blocks: BlockIds) -> int:
         """How many of these cached blocks no request uses: sharing them takes that many from ``num_available``."""
@@ -60,7 +61,7 @@ class BlockPool:
         """``count`` blocks with one reference each, evicting as needed; None if they cannot be had (see Placement.allocate)."""
         if not count:
             return NO_BLOCKS
-        shortfall = count - self.placement.num_free
+        shortfall = count - self.placement.num_free - self.placement.num_reserved
         if shortfall > len(self.eviction):
             return None
         if shortfall > 0:
@@ -118,6 +119,8 @@ class BlockPool:
         assert np.array_equal(np.sort(idle), np.flatnonzero(unused & self._indexed)), "idle blocks are those cached and unused"
         assert len(idle) == len(self.eviction) and len(free) == self.placement.num_free, "a policy miscounts"
         assert unused[free].all() and not self._indexed[free].any(), "a free block is in use or cached"
+        num_reserved = np.count_nonzero(unused & ~self._indexed) - len(free)
+        assert num_reserved == self.placement.num_reserved, "an unused block is neither free nor cached nor reserved"
 
     def _evict(self, count: int) -> None:
         blocks = self.eviction.evict(count)

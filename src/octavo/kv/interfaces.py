@@ -9,6 +9,7 @@ Placement, prefix index and eviction are built once a layer group, from a PoolSp
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
@@ -31,6 +32,10 @@ class PoolSpec:
     num_blocks: int
     block_size: int
     """Tokens in a block."""
+    max_num_seqs: int = 1
+    """Most requests that run at once."""
+    max_model_len: int | None = None
+    """Most tokens of one request; None: as many as the pool holds."""
 
 
 class KVGroup(Protocol):
@@ -56,6 +61,17 @@ class Placement(Protocol):
     @property
     def largest_free_run(self) -> int:
         """Longest run of neighbouring free blocks that one request could use; num_free when runs do not matter."""
+
+    @property
+    def num_reserved(self) -> int:
+        """Blocks kept for owners that have not been given them yet: not free, and in no block table; 0 if it reserves nothing."""
+
+    @property
+    def max_request_blocks(self) -> int:
+        """Most blocks that one request can hold, with the pool to itself."""
+
+    def has_room(self, reserve: int, without: Collection[str] = ()) -> bool:
+        """Whether a new owner of up to ``reserve`` blocks would be placed, if enough are free; ``without``: were these owners gone."""
 
     def allocate(self, owner: str, count: int, reserve: int) -> BlockIds | None:
         """``count`` more blocks for ``owner``, or None (and nothing changed) if it cannot be served now.
@@ -129,6 +145,6 @@ class Admission(Protocol):
         """Whether it may start; all but num_running in blocks of one group.
 
         needed_now: what it takes from ``available`` for its whole prefill. needed_at_most: the same to completion. available: what
-        is free or evictable, less what running requests need for the rest of their prefills. promised: what running requests
-        may take after their prefills, if each runs to its limit. num_running: how many these are.
+        is free, evictable or reserved for running requests, less what these need for the rest of their prefills. promised: what
+        running requests may take after their prefills, if each runs to its limit. num_running: how many these are.
         """

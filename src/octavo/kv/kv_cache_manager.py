@@ -64,14 +64,25 @@ class KVCacheManager:
     """
 
     def __init__(
-        self, groups: Sequence[KVGroup], num_blocks: Sequence[int], block_size: int, policies: Mapping[str, str], numerics_id: str
+        self,
+        groups: Sequence[KVGroup],
+        num_blocks: Sequence[int],
+        block_size: int,
+        policies: Mapping[str, str],
+        numerics_id: str,
+        max_num_seqs: int = 1,
+        max_model_len: int | None = None,
     ) -> None:
-        """``num_blocks`` per group. Raises InvalidRequestError for unknown or clashing policies."""
+        """``num_blocks`` per group; what placement is told besides: see PoolSpec.
+
+        Raises:
+            InvalidRequestError: for policies that are unknown, clash, or cannot serve such a pool.
+        """
         chosen = choose(policies)
         self.groups = list(groups)
         self.block_size = block_size
         self.numerics_id = numerics_id
-        self.pools = [BlockPool(PoolSpec(count, block_size), chosen) for count in num_blocks]
+        self.pools = [BlockPool(PoolSpec(count, block_size, max_num_seqs, max_model_len), chosen) for count in num_blocks]
         self._admission = chosen.admission
         self._caches = chosen.caches
         self._records: dict[str, RequestBlocks] = {}
@@ -90,7 +101,7 @@ class KVCacheManager:
     @property
     def capacity(self) -> int:
         """Most tokens that one request can store, with the pool to itself."""
-        return min(pool.num_blocks for pool in self.pools) * self.block_size
+        return min(pool.placement.max_request_blocks for pool in self.pools) * self.block_size
 
     def can_ever_fit(self, num_tokens: int) -> bool:
         """Whether a request that stores ``num_tokens`` could run alone; all its tokens are stored but the last."""
@@ -112,10 +123,12 @@ class KVCacheManager:
 
     def can_start(self, request: Request, hit: PrefixHit, without: Iterable[Request] = ()) -> bool:
         """Whether admission lets a waiting request start; ``without``: if these running ones were preempted first."""
-        spared = [self._records[other.request_id] for other in without]
+        gone = [other.request_id for other in without]
+        spared = [self._records[request_id] for request_id in gone]
         shared = hit.num_tokens // self.block_size
         to_prefill = self._blocks_for(request.num_tokens) - shared
-        to_complete = self._blocks_for(request.max_num_tokens - 1) - shared
+        in_all = self._blocks_for(request.max_num_tokens - 1)
+        to_complete = in_all - shared
         unfilled = self._ledger.unfilled_prefill - sum(record.unfilled_prefill for record in spared)
         promised = self._ledger.promised - sum(record.promised for record in spared)
         held = sum(record.num_blocks for record in spared)
@@ -124,6 +137,8 @@ class KVCacheManager:
             idle = pool.count_idle(blocks)
             available = pool.num_available + held - unfilled
             if not self._admission.admits(to_prefill + idle, to_complete + idle, available, promised, num_running):
+                return False
+            if not pool.placement.has_room(in_all, gone):
                 return False
         return True
 

@@ -11,19 +11,32 @@ from octavo.kv.admission.guaranteed import GuaranteedAdmission
 from octavo.kv.admission.optimistic import OptimisticAdmission
 from octavo.kv.eviction.lru import LRUEviction
 from octavo.kv.interfaces import Admission, Eviction, Placement, PoolSpec, PrefixIndex
+from octavo.kv.placement.contiguous import ContiguousPlacement
+from octavo.kv.placement.contiguous_best import BestFitPlacement
 from octavo.kv.placement.paged import PagedPlacement
+from octavo.kv.placement.static import StaticPlacement
 from octavo.kv.prefix_index.hash import HashPrefixIndex
 from octavo.kv.prefix_index.none import NoPrefixIndex
 
 T = TypeVar("T")
 
-PLACEMENTS: dict[str, Callable[[PoolSpec], Placement]] = {"paged": PagedPlacement}
+PLACEMENTS: dict[str, Callable[[PoolSpec], Placement]] = {
+    "paged": PagedPlacement,
+    "contiguous": ContiguousPlacement,
+    "contiguous-best": BestFitPlacement,
+    "static": StaticPlacement,
+}
 PREFIX_INDEXES: dict[str, Callable[[PoolSpec], PrefixIndex]] = {"none": NoPrefixIndex, "hash": HashPrefixIndex}
 EVICTIONS: dict[str, Callable[[PoolSpec], Eviction]] = {"lru": LRUEviction}
 ADMISSIONS: dict[str, Callable[[], Admission]] = {"optimistic": OptimisticAdmission, "guaranteed": GuaranteedAdmission}
 
-REFUSED: dict[tuple[str, str], str] = {}
-"""Pairs of choices, each as "seam=name", that cannot work together, and why. Paged placement goes with everything."""
+_RUN_IS_ONE = "a request's run of blocks goes back as a whole when it ends, and a block that others share would outlive it"
+REQUIRED: dict[str, tuple[str, str]] = {
+    "placement=contiguous": ("prefix_index=none", _RUN_IS_ONE),
+    "placement=contiguous-best": ("prefix_index=none", _RUN_IS_ONE),
+    "placement=static": ("prefix_index=none", _RUN_IS_ONE),
+}
+"""Choices, each as "seam=name", that work with one choice of another seam only, and why. All others go together."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +64,12 @@ def choose(names: Mapping[str, str]) -> Policies:
         admission=_named("admission", names, ADMISSIONS)(),
         caches=names["prefix_index"] != "none",
     )
-    choices = {f"{seam}={name}" for seam, name in names.items()}
-    for pair, reason in REFUSED.items():
-        if choices.issuperset(pair):
-            raise InvalidRequestError(f"KV policies {pair[0]} and {pair[1]} do not go together: {reason}", field="kv_policy")
+    choices = [f"{seam}={name}" for seam, name in names.items()]
+    for choice in choices:
+        needed, reason = REQUIRED.get(choice, (choice, ""))
+        if needed not in choices:
+            other = next(each for each in choices if each.startswith(needed.partition("=")[0]))
+            raise InvalidRequestError(f"KV policies {choice} and {other} do not go together: {reason}; choose {needed}", field="kv_policy")
     return chosen
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from octavo.kv.interfaces import BlockIds, PoolSpec
@@ -21,6 +23,17 @@ class PagedPlacement:
     @property
     def largest_free_run(self) -> int:
         return self._num_free
+
+    @property
+    def num_reserved(self) -> int:
+        return 0
+
+    @property
+    def max_request_blocks(self) -> int:
+        return len(self._stack)
+
+    def has_room(self, reserve: int, without: Collection[str] = ()) -> bool:
+        return True
 
     def allocate(self, owner: str, count: int, reserve: int) -> BlockIds | None:
         if count > self._num_free:

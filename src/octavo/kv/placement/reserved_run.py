@@ -1,0 +1,85 @@
+"""What placements have in common that reserve one run of blocks for a request at its start, and hand it out bit by bit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+
+import numpy as np
+
+from octavo.kv.interfaces import BlockIds
+
+
+class Run:
+    """The blocks [start, start + length), of which the owner has been given the first ``num_given``."""
+
+    __slots__ = ("length", "num_given", "start")
+
+    def __init__(self, start: int, length: int) -> None:
+        self.start = start
+        self.length = length
+        self.num_given = 0
+
+
+class ReservedRunPlacement(ABC):
+    """A run an owner, from its first block to its last.
+
+    A run is reserved with the first ``allocate`` and given back as a whole when its owner has returned all that it was given, so it
+    cannot hold blocks that outlive their owner: such a placement works without a prefix index only (octavo.kv.policies).
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        self._num_reserved = 0
+
+    @property
+    def num_reserved(self) -> int:
+        return self._num_reserved
+
+    def allocate(self, owner: str, count: int, reserve: int) -> BlockIds | None:
+        run = self._runs.get(owner)
+        if run is None:
+            run = self._reserve(max(count, reserve))
+            if run is None:
+                return None
+            self._runs[owner] = run
+            self._num_reserved += run.length
+        if run.num_given + count > run.length:
+            return None
+        first = run.start + run.num_given
+        run.num_given += count
+        self._num_reserved -= count
+        return np.arange(first, first + count, dtype=np.int32)
+
+    def free(self, owner: str, blocks: BlockIds) -> None:
+        if not len(blocks):
+            return
+        run = self._runs[owner]
+        run.num_given -= len(blocks)
+        self._num_reserved += len(blocks)
+        if not run.num_given:
+            del self._runs[owner]
+            self._num_reserved -= run.length
+            self._give_back(run)
+
+    @abstractmethod
+    def _reserve(self, num_blocks: int) -> Run | None:
+        """A run of at least ``num_blocks`` free blocks, or None (and nothing changed) if there is none."""
+
+    @abstractmethod
+    def _give_back(self, run: Run) -> None:
+        """A run's blocks are free again."""
+
+    def _runs_of(self, owners: Collection[str]) -> list[tuple[int, int]]:
+        """(start, length) of each."""
+        runs = [self._runs[owner] for owner in owners]
+        return [(run.start, run.length) for run in runs]
+
+    def _check_runs(self, free: BlockIds, num_blocks: int) -> None:
+        """Each block is free or in one run, and what is reserved adds up."""
+        runs = self._runs.values()
+        taken = [np.arange(run.start, run.start + run.length) for run in runs]
+        blocks = np.sort(np.concatenate([free, *taken]))
+        assert np.array_equal(blocks, np.arange(num_blocks)), "a block is in two runs, or in none"
+        assert all(0 < run.num_given <= run.length for run in runs), "an owner was given more than its run, or nothing"
+        assert self._num_reserved == sum(run.length - run.num_given for run in runs), "reserved blocks are miscounted"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -63,7 +64,7 @@ class PoolMachine(RuleBasedStateMachine):
         block_hash = bytes([data.draw(st.integers(0, 30))])
         if block in self.hash_of:
             return
-        self.pool.cache([block_hash], np.array([block], np.int32))
+        self.pool.cache([block_hash], np.array([block], np.int32), self.owners[owner].index(block))
         if block_hash not in self.hash_of.values():
             self.hash_of[block] = block_hash
 
@@ -101,12 +102,13 @@ PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40
 TestPoolMachine = PoolMachine.TestCase
 
 
-def test_a_prefix_loses_its_tail_before_its_head() -> None:
-    pool = BlockPool(PoolSpec(8, 16), choose(KV_POLICIES["paged"]))
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_a_prefix_loses_its_tail_before_its_head(eviction: str) -> None:
+    pool = BlockPool(PoolSpec(8, 4096), choose(KV_POLICIES["paged"] | {"eviction": eviction}))
     hashes = [bytes([i]) for i in range(6)]
     blocks = pool.allocate("a", 6, 6)
     assert blocks is not None
-    pool.cache(hashes, blocks)
+    pool.cache(hashes, blocks, 0)
     pool.release("a", blocks)
     pool.allocate("b", 5, 5)  # two are free: three are evicted
     assert pool.index.lookup(hashes).tolist() == blocks[:3].tolist()

@@ -78,6 +78,7 @@ class BlockPool:
         if not len(blocks):
             return
         idle = blocks[self._ref_counts[blocks] == 0]
+        self.eviction.found(blocks)
         self.eviction.remove(idle)
         self._ref_counts[blocks] += 1
         self.num_references += len(blocks)
@@ -95,9 +96,14 @@ class BlockPool:
         self.eviction.add(left[cached])
         self.placement.free(owner, left[~cached])
 
-    def cache(self, hashes: list[BlockHash], blocks: BlockIds) -> None:
-        """Let owned blocks, whose tokens are all computed, be found by their hashes."""
-        self._indexed[self.index.insert(hashes, blocks)] = True
+    def cache(self, hashes: list[BlockHash], blocks: BlockIds, first: int) -> None:
+        """Let owned blocks, whose tokens are all computed, be found by their hashes; the first is block ``first`` of its request."""
+        remembered = self.index.insert(hashes, blocks)
+        if not len(remembered):
+            return
+        self._indexed[remembered] = True
+        positions = np.arange(len(blocks)) if len(remembered) == len(blocks) else np.flatnonzero(np.isin(blocks, remembered))
+        self.eviction.cached(remembered, first + positions)
 
     def clear_cache(self) -> None:
         """Forget all cached blocks: idle ones become free, owned ones are not found again."""

@@ -119,6 +119,12 @@ class Eviction(Protocol):
 
     def __init__(self, spec: PoolSpec) -> None: ...
 
+    def cached(self, blocks: BlockIds, positions: npt.NDArray[np.int64]) -> None:
+        """These, in use, have just become known to the prefix index; each is the block of that position (0 is the first) in its prefix."""
+
+    def found(self, blocks: BlockIds) -> None:
+        """A request found these, idle or in use, and uses them from now on; ``remove`` follows for those that are idle."""
+
     def add(self, blocks: BlockIds) -> None:
         """These became idle, just now; the last of the array is the one to go first (a prefix's tail before its head)."""
 

@@ -183,7 +183,7 @@ class KVCacheManager:
             self._hash_blocks(request, full)
             hashes = request.block_hashes[record.num_offered + 1 : full + 1]
             for pool, table in zip(self.pools, record.tables, strict=True):
-                pool.cache(hashes, table.view(record.num_offered, full))
+                pool.cache(hashes, table.view(record.num_offered, full), record.num_offered)
             record.num_offered = full
 
     def free(self, request: Request) -> None:

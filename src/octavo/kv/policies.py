@@ -9,6 +9,8 @@ from typing import TypeVar
 from octavo.errors import InvalidRequestError
 from octavo.kv.admission.guaranteed import GuaranteedAdmission
 from octavo.kv.admission.optimistic import OptimisticAdmission
+from octavo.kv.eviction.cost import CostEviction
+from octavo.kv.eviction.lfu import LFUEviction
 from octavo.kv.eviction.lru import LRUEviction
 from octavo.kv.interfaces import Admission, Eviction, Placement, PoolSpec, PrefixIndex
 from octavo.kv.placement.contiguous import ContiguousPlacement
@@ -27,7 +29,7 @@ PLACEMENTS: dict[str, Callable[[PoolSpec], Placement]] = {
     "static": StaticPlacement,
 }
 PREFIX_INDEXES: dict[str, Callable[[PoolSpec], PrefixIndex]] = {"none": NoPrefixIndex, "hash": HashPrefixIndex}
-EVICTIONS: dict[str, Callable[[PoolSpec], Eviction]] = {"lru": LRUEviction}
+EVICTIONS: dict[str, Callable[[PoolSpec], Eviction]] = {"lru": LRUEviction, "lfu": LFUEviction, "cost": CostEviction}
 ADMISSIONS: dict[str, Callable[[], Admission]] = {"optimistic": OptimisticAdmission, "guaranteed": GuaranteedAdmission}
 
 _RUN_IS_ONE = "a request's run of blocks goes back as a whole when it ends, and a block that others share would outlive it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from octavo.kv.interfaces import BlockIds, PoolSpec
 
@@ -28,6 +29,10 @@ class LRUEviction:
         self._tail = 0
         self._num_idle = 0
 
+    def cached(self, blocks: BlockIds, positions: npt.NDArray[np.int64]) -> None: ...
+
+    def found(self, blocks: BlockIds) -> None: ...
+
     def add(self, blocks: BlockIds) -> None:
         count = len(blocks)
         if self._tail + count > len(self._queue):
@@ -43,12 +48,12 @@ class LRUEviction:
         self._place[blocks] = -1
         self._num_idle -= len(blocks)
 
+    def oldest(self, count: int) -> BlockIds:
+        """The ``count`` blocks that evict would take; at least as many are idle."""
+        return self._queue[self._oldest_entries(count)]
+
     def evict(self, count: int) -> BlockIds:
-        assert count <= self._num_idle
-        window = max(count, _LEAST_WINDOW)
-        while len(found := self._entries(self._head + window)) < count:
-            window *= 2
-        taken = found[:count]
+        taken = self._oldest_entries(count)
         blocks = self._queue[taken]
         if count:
             self._head = int(taken[-1]) + 1
@@ -66,6 +71,13 @@ class LRUEviction:
         idle = self.idle_blocks()
         assert len(idle) == self._num_idle == np.count_nonzero(self._place >= 0), "the number of idle blocks is wrong"
         assert len(np.unique(idle)) == len(idle), "a block is idle twice"
+
+    def _oldest_entries(self, count: int) -> BlockIds:
+        assert count <= self._num_idle
+        window = max(count, _LEAST_WINDOW)
+        while len(found := self._entries(self._head + window)) < count:
+            window *= 2
+        return found[:count]
 
     def _entries(self, end: int) -> BlockIds:
         """Places in [head, end) that count, in order."""

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from octavo.config import KV_POLICIES
 from octavo.kv.block_pool import BlockPool
 from octavo.kv.interfaces import PoolSpec
-from octavo.kv.policies import EVICTIONS, PREFIX_INDEXES, choose
+from octavo.kv.policies import EVICTIONS, choose
 
 NUM_BLOCKS = 24
 
@@ -21,9 +21,9 @@ NUM_BLOCKS = 24
 class PoolMachine(RuleBasedStateMachine):
     """Owners hold lists of blocks; ``known`` is what the index must find, by a model that never forgets too early."""
 
-    @initialize(eviction=st.sampled_from(sorted(EVICTIONS)), prefix_index=st.sampled_from(sorted(PREFIX_INDEXES.keys() - {"none"})))
-    def begin(self, eviction: str, prefix_index: str) -> None:
-        policies = KV_POLICIES["paged"] | {"eviction": eviction, "prefix_index": prefix_index}
+    @initialize(eviction=st.sampled_from(sorted(EVICTIONS)))
+    def begin(self, eviction: str) -> None:
+        policies = KV_POLICIES["paged"] | {"eviction": eviction}
         self.pool = BlockPool(PoolSpec(NUM_BLOCKS, 16), choose(policies))
         self.owners: dict[str, list[int]] = {}
         self.hash_of: dict[int, bytes] = {}
@@ -64,7 +64,7 @@ class PoolMachine(RuleBasedStateMachine):
         block_hash = bytes([data.draw(st.integers(0, 30))])
         if block in self.hash_of:
             return
-        self.pool.cache([block_hash], np.array([block], np.int32), self.owners[owner].index(block))
+        self.pool.cache([b"root", block_hash], 0, np.array([block], np.int32))
         if block_hash not in self.hash_of.values():
             self.hash_of[block] = block_hash
 
@@ -108,7 +108,7 @@ def test_a_prefix_loses_its_tail_before_its_head(eviction: str) -> None:
     hashes = [bytes([i]) for i in range(6)]
     blocks = pool.allocate("a", 6, 6)
     assert blocks is not None
-    pool.cache(hashes, blocks, 0)
+    pool.cache([b"root", *hashes], 0, blocks)
     pool.release("a", blocks)
     pool.allocate("b", 5, 5)  # two are free: three are evicted
     assert pool.index.lookup(hashes).tolist() == blocks[:3].tolist()

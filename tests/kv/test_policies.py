@@ -19,7 +19,7 @@ def test_every_preset_is_valid(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("seam", "known"),
-    [("placement", "paged"), ("prefix_index", "none, hash"), ("eviction", "lru"), ("admission", "optimistic, guaranteed")],
+    [("placement", "paged"), ("prefix_index", "none, hash, radix"), ("eviction", "lru"), ("admission", "optimistic, guaranteed")],
 )
 def test_an_unknown_name_lists_those_there_are(seam: str, known: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"kv_{seam} = 'magic': choose one of {known}") as error:

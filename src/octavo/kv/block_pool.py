@@ -96,9 +96,9 @@ class BlockPool:
         self.eviction.add(left[cached])
         self.placement.free(owner, left[~cached])
 
-    def cache(self, hashes: list[BlockHash], blocks: BlockIds, first: int) -> None:
-        """Let owned blocks, whose tokens are all computed, be found by their hashes; the first is block ``first`` of its request."""
-        remembered = self.index.insert(hashes, blocks)
+    def cache(self, chain: list[BlockHash], first: int, blocks: BlockIds) -> None:
+        """Let owned blocks, whose tokens are all computed, be found by their hashes; see PrefixIndex.insert."""
+        remembered = self.index.insert(chain, first, blocks)
         if not len(remembered):
             return
         self._indexed[remembered] = True

@@ -98,8 +98,11 @@ class PrefixIndex(Protocol):
     def lookup(self, hashes: list[BlockHash]) -> BlockIds:
         """Blocks of the longest known prefix of ``hashes``, in order."""
 
-    def insert(self, hashes: list[BlockHash], blocks: BlockIds) -> BlockIds:
-        """Remember computed full blocks, and return those remembered: a hash that is known already keeps its first block."""
+    def insert(self, chain: list[BlockHash], first: int, blocks: BlockIds) -> BlockIds:
+        """Remember computed full blocks, and return those remembered: a hash that is known already keeps its first block.
+
+        ``chain``: the hashes of a request's blocks, after that of the root: ``blocks[i]`` has the hash ``chain[first + i + 1]``.
+        """
 
     def remove(self, blocks: BlockIds) -> None:
         """Forget blocks that are being reused; all of them are known."""

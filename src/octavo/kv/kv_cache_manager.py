@@ -181,9 +181,8 @@ class KVCacheManager:
         full = num_tokens // block_size
         if full > record.num_offered and self._caches:
             self._hash_blocks(request, full)
-            hashes = request.block_hashes[record.num_offered + 1 : full + 1]
             for pool, table in zip(self.pools, record.tables, strict=True):
-                pool.cache(hashes, table.view(record.num_offered, full), record.num_offered)
+                pool.cache(request.block_hashes, record.num_offered, table.view(record.num_offered, full))
             record.num_offered = full
 
     def free(self, request: Request) -> None:

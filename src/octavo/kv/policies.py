@@ -19,6 +19,7 @@ from octavo.kv.placement.paged import PagedPlacement
 from octavo.kv.placement.static import StaticPlacement
 from octavo.kv.prefix_index.hash import HashPrefixIndex
 from octavo.kv.prefix_index.none import NoPrefixIndex
+from octavo.kv.prefix_index.radix import RadixPrefixIndex
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ PLACEMENTS: dict[str, Callable[[PoolSpec], Placement]] = {
     "contiguous-best": BestFitPlacement,
     "static": StaticPlacement,
 }
-PREFIX_INDEXES: dict[str, Callable[[PoolSpec], PrefixIndex]] = {"none": NoPrefixIndex, "hash": HashPrefixIndex}
+PREFIX_INDEXES: dict[str, Callable[[PoolSpec], PrefixIndex]] = {"none": NoPrefixIndex, "hash": HashPrefixIndex, "radix": RadixPrefixIndex}
 EVICTIONS: dict[str, Callable[[PoolSpec], Eviction]] = {"lru": LRUEviction, "lfu": LFUEviction, "cost": CostEviction}
 ADMISSIONS: dict[str, Callable[[], Admission]] = {"optimistic": OptimisticAdmission, "guaranteed": GuaranteedAdmission}
 

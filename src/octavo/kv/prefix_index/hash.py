@@ -30,7 +30,8 @@ class HashPrefixIndex:
         unknown = np.flatnonzero(blocks == _UNKNOWN)
         return blocks[: unknown[0]] if len(unknown) else blocks
 
-    def insert(self, hashes: list[BlockHash], blocks: BlockIds) -> BlockIds:
+    def insert(self, chain: list[BlockHash], first: int, blocks: BlockIds) -> BlockIds:
+        hashes = chain[first + 1 : first + 1 + len(blocks)]
         remembered = []
         for block_hash, block in zip(hashes, blocks.tolist(), strict=True):
             if self._block_of.setdefault(block_hash, block) == block:

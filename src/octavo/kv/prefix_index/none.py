@@ -13,7 +13,7 @@ class NoPrefixIndex:
     def lookup(self, hashes: list[BlockHash]) -> BlockIds:
         return NO_BLOCKS
 
-    def insert(self, hashes: list[BlockHash], blocks: BlockIds) -> BlockIds:
+    def insert(self, chain: list[BlockHash], first: int, blocks: BlockIds) -> BlockIds:
         return NO_BLOCKS
 
     def remove(self, blocks: BlockIds) -> None: ...

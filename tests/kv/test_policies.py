@@ -19,7 +19,12 @@ def test_every_preset_is_valid(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("seam", "known"),
-    [("placement", "paged"), ("prefix_index", "none, hash, radix"), ("eviction", "lru"), ("admission", "optimistic, guaranteed")],
+    [
+        ("placement", "paged"),
+        ("prefix_index", "none, hash, radix"),
+        ("eviction", "lru"),
+        ("admission", "optimistic, guaranteed, predicted"),
+    ],
 )
 def test_an_unknown_name_lists_those_there_are(seam: str, known: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"kv_{seam} = 'magic': choose one of {known}") as error:
@@ -45,13 +50,13 @@ def test_a_placement_of_runs_refuses_to_share(placement: str) -> None:
 
 def test_optimistic_admission_keeps_a_block_for_each_running_request_that_may_want_one() -> None:
     admission = policies.choose(PAGED).admission
-    assert admission.admits(needed_now=10, needed_at_most=99, available=10, promised=0, num_running=5)
-    assert admission.admits(needed_now=10, needed_at_most=99, available=13, promised=3, num_running=5)
-    assert admission.admits(needed_now=10, needed_at_most=99, available=15, promised=90, num_running=5)
-    assert not admission.admits(needed_now=10, needed_at_most=99, available=14, promised=90, num_running=5)
+    assert admission.admits(needed_now=10, needed_at_most=99, available=10, promised=0, num_running=5, running=[])
+    assert admission.admits(needed_now=10, needed_at_most=99, available=13, promised=3, num_running=5, running=[])
+    assert admission.admits(needed_now=10, needed_at_most=99, available=15, promised=90, num_running=5, running=[])
+    assert not admission.admits(needed_now=10, needed_at_most=99, available=14, promised=90, num_running=5, running=[])
 
 
 def test_guaranteed_admission_keeps_all_that_was_promised() -> None:
     admission = policies.choose(PAGED | {"admission": "guaranteed"}).admission
-    assert admission.admits(needed_now=1, needed_at_most=10, available=15, promised=5, num_running=5)
-    assert not admission.admits(needed_now=1, needed_at_most=10, available=14, promised=5, num_running=5)
+    assert admission.admits(needed_now=1, needed_at_most=10, available=15, promised=5, num_running=5, running=[])
+    assert not admission.admits(needed_now=1, needed_at_most=10, available=14, promised=5, num_running=5, running=[])

@@ -9,7 +9,7 @@ Placement, prefix index and eviction are built once a layer group, from a PoolSp
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
@@ -148,12 +148,24 @@ class Eviction(Protocol):
 
 
 class Admission(Protocol):
-    """Decides whether a waiting request may start. Holds no state."""
+    """Decides whether a waiting request may start."""
 
-    def admits(self, needed_now: int, needed_at_most: int, available: int, promised: int, num_running: int) -> bool:
+    def admits(
+        self,
+        needed_now: int,
+        needed_at_most: int,
+        available: int,
+        promised: int,
+        num_running: int,
+        running: Iterable[tuple[int, int]],
+    ) -> bool:
         """Whether it may start; all but num_running in blocks of one group.
 
         needed_now: what it takes from ``available`` for its whole prefill. needed_at_most: the same to completion. available: what
         is free, evictable or reserved for running requests, less what these need for the rest of their prefills. promised: what
         running requests may take after their prefills, if each runs to its limit. num_running: how many these are.
+        running: of each (blocks it holds after its prefill or has now, blocks it may take besides); to be read once at most.
         """
+
+    def finished(self, stated: int, generated: int) -> None:
+        """A request that might have generated ``stated`` tokens came to its end with ``generated`` of them; aborted ones are not told."""

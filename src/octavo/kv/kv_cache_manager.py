@@ -136,7 +136,8 @@ class KVCacheManager:
         for pool, blocks in zip(self.pools, hit.blocks, strict=True):
             idle = pool.count_idle(blocks)
             available = pool.num_available + held - unfilled
-            if not self._admission.admits(to_prefill + idle, to_complete + idle, available, promised, num_running):
+            running = (record.lengths for request_id, record in self._records.items() if request_id not in gone)
+            if not self._admission.admits(to_prefill + idle, to_complete + idle, available, promised, num_running, running):
                 return False
             if not pool.placement.has_room(in_all, gone):
                 return False
@@ -184,6 +185,11 @@ class KVCacheManager:
             for pool, table in zip(self.pools, record.tables, strict=True):
                 pool.cache(request.block_hashes, record.num_offered, table.view(record.num_offered, full))
             record.num_offered = full
+
+    def finished(self, request: Request) -> None:
+        """A request came to its end by itself: admission may learn from it."""
+        stated = request.max_num_tokens - request.num_prompt_tokens
+        self._admission.finished(stated, min(request.num_output_tokens, stated))  # drafts may have gone past the end
 
     def free(self, request: Request) -> None:
         """Give back all that a request holds, which may be nothing; what is cached stays until it is evicted."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 from octavo.errors import InvalidRequestError
 from octavo.kv.admission.guaranteed import GuaranteedAdmission
 from octavo.kv.admission.optimistic import OptimisticAdmission
+from octavo.kv.admission.predicted import PredictedAdmission
 from octavo.kv.eviction.cost import CostEviction
 from octavo.kv.eviction.lfu import LFUEviction
 from octavo.kv.eviction.lru import LRUEviction
@@ -31,7 +32,11 @@ PLACEMENTS: dict[str, Callable[[PoolSpec], Placement]] = {
 }
 PREFIX_INDEXES: dict[str, Callable[[PoolSpec], PrefixIndex]] = {"none": NoPrefixIndex, "hash": HashPrefixIndex, "radix": RadixPrefixIndex}
 EVICTIONS: dict[str, Callable[[PoolSpec], Eviction]] = {"lru": LRUEviction, "lfu": LFUEviction, "cost": CostEviction}
-ADMISSIONS: dict[str, Callable[[], Admission]] = {"optimistic": OptimisticAdmission, "guaranteed": GuaranteedAdmission}
+ADMISSIONS: dict[str, Callable[[], Admission]] = {
+    "optimistic": OptimisticAdmission,
+    "guaranteed": GuaranteedAdmission,
+    "predicted": PredictedAdmission,
+}
 
 _RUN_IS_ONE = "a request's run of blocks goes back as a whole when it ends, and a block that others share would outlive it"
 REQUIRED: dict[str, tuple[str, str]] = {

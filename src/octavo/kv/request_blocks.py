@@ -63,6 +63,11 @@ class RequestBlocks:
         """Blocks that it may take after its prefill."""
         return self.max_blocks - max(self.num_blocks, self.prefill_blocks)
 
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Blocks it holds, with those for the rest of its prefill, and ``promised``."""
+        return self.num_blocks + self.unfilled_prefill, self.promised
+
 
 class Ledger:
     """Sums over all records, so that reading them costs O(1). A record that changes is taken out before and put back after."""

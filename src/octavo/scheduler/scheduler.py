@@ -303,6 +303,8 @@ class Scheduler:
         else:
             self.waiting.remove(request)
         self.kv.free(request)
+        if stop.reason in (FinishReason.STOP, FinishReason.LENGTH):
+            self.kv.finished(request)
         del self.requests[request.request_id]
         request.status = RequestStatus.FINISHED
         request.finish_reason, request.stop_reason = stop

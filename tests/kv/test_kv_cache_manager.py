@@ -142,7 +142,7 @@ class ManagerMachine(RuleBasedStateMachine):
             assert usage.efficiency == (len(live) / (len(held) * BLOCK_SIZE) if held else 1.0)
 
 
-ManagerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+ManagerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestManagerMachine = ManagerMachine.TestCase
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,18 +17,20 @@ def simulation(policies: dict[str, str], num_blocks: int, block_size: int, max_m
     return Simulation(num_blocks=num_blocks, block_size=block_size, max_model_len=max_model_len, **policies, **settings)
 
 
-simulations = st.builds(
-    simulation,
-    policies=st.sampled_from(valid_combinations()),
-    num_blocks=st.integers(4, 24),
-    block_size=st.sampled_from([1, 4, 8]),
-    max_num_seqs=st.integers(1, 5),
-    max_num_batched_tokens=st.integers(1, 24),
-    max_model_len=st.integers(8, 60),
-    scheduling_policy=st.sampled_from(["fcfs", "priority"]),
-    max_drafts=st.integers(1, 4),
-    lag=st.integers(0, 2),
-)
+def simulations(policies: dict[str, str]) -> st.SearchStrategy[Simulation]:
+    return st.builds(
+        simulation,
+        policies=st.just(policies),
+        num_blocks=st.integers(4, 24),
+        block_size=st.sampled_from([1, 4, 8]),
+        max_num_seqs=st.integers(1, 5),
+        max_num_batched_tokens=st.integers(1, 24),
+        max_model_len=st.integers(8, 60),
+        scheduling_policy=st.sampled_from(["fcfs", "priority"]),
+        max_drafts=st.integers(1, 4),
+        lag=st.integers(0, 2),
+    )
+
 
 arrivals = st.lists(
     st.fixed_dictionaries(
@@ -53,9 +56,11 @@ def text(kind: int, length: int) -> list[int]:
     return [(kind + 1 + i * (kind + 2) * 5) % 50 for i in range(length)]
 
 
-@settings(max_examples=250, deadline=None)
-@given(simulations, arrivals)
-def test_random_schedules(sim: Simulation, requests: list[dict]) -> None:
+@pytest.mark.parametrize("policies", valid_combinations(), ids=lambda policies: "-".join(policies.values()))
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_random_schedules(policies: dict[str, str], data: st.DataObject) -> None:
+    sim, requests = data.draw(simulations(policies)), data.draw(arrivals)
     waiting = sorted(enumerate(requests), key=lambda pair: pair[1]["step"])
     aborted: set[str] = set()
     aborts: list[tuple[int, str]] = []

@@ -1,4 +1,4 @@
-"""KV policies by name. A new one is a class in a file of its own, and one line here."""
+"""KV policies by name. A new one is a class in a file of its own, and one line here; or a plugin (octavo.kv.plugins)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from octavo.kv.placement.contiguous import ContiguousPlacement
 from octavo.kv.placement.contiguous_best import BestFitPlacement
 from octavo.kv.placement.paged import PagedPlacement
 from octavo.kv.placement.static import StaticPlacement
+from octavo.kv.plugins import load_plugin, plugin_names
 from octavo.kv.prefix_index.hash import HashPrefixIndex
 from octavo.kv.prefix_index.none import NoPrefixIndex
 from octavo.kv.prefix_index.radix import RadixPrefixIndex
@@ -81,8 +82,12 @@ def choose(names: Mapping[str, str]) -> Policies:
     return chosen
 
 
-def _named(seam: str, names: Mapping[str, str], table: Mapping[str, T]) -> T:
+def _named(seam: str, names: Mapping[str, str], table: Mapping[str, Callable[..., T]]) -> Callable[..., T]:
     name = names[seam]
-    if name not in table:
-        raise InvalidRequestError(f"kv_{seam} = {name!r}: choose one of {', '.join(table)}", field=f"kv_{seam}")
-    return table[name]
+    if name in table:
+        return table[name]
+    try:
+        return load_plugin(seam, name)
+    except KeyError:
+        known = ", ".join([*table, *plugin_names(seam)])
+        raise InvalidRequestError(f"kv_{seam} = {name!r}: choose one of {known}", field=f"kv_{seam}") from None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from octavo.errors import InvalidRequestError
+from octavo.errors import InvalidRequestError, ModelFileError
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.tokenizer import Tokenizer
 
@@ -214,6 +214,11 @@ def test_a_template_in_place_of_the_models_counts_though_it_is_empty(vocabularie
     messages = [{"role": "user", "content": "x"}]
     assert ChatTemplate.of(vocabularies["tiny_spm_plain"], "<{{ messages[0].content }}>").render(messages) == "<x>"
     assert ChatTemplate.of(vocabularies["tiny_spm_plain"], "").render(messages) == ""
+
+
+def test_an_error_says_whose_template_it_is(vocabularies: dict[str, Tokenizer]) -> None:
+    with pytest.raises(ModelFileError, match=r"^the template given: chat template: line 1"):
+        ChatTemplate.of(next(iter(vocabularies.values())), "{% for")
 
 
 @pytest.mark.parametrize("writes_bos", [True, False])

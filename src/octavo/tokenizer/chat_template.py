@@ -43,9 +43,10 @@ class ChatTemplate:
             raise ModelFileError(f"{origin}: chat template: it is nested too deeply") from error
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, override: str | None = None, origin: str = "the model") -> ChatTemplate:
+    def of(cls, tokenizer: Tokenizer, override: str | None = None) -> ChatTemplate:
         """The tokenizer's template, or ``override`` in its place."""
-        return cls(tokenizer.chat_template if override is None else override, tokenizer.bos_token, tokenizer.eos_token, origin)
+        template, origin = (tokenizer.chat_template, "the model") if override is None else (override, "the template given")
+        return cls(template, tokenizer.bos_token, tokenizer.eos_token, origin)
 
     def require(self) -> jinja2.Template:
         """The compiled template. Raises InvalidRequestError if there is none."""

@@ -1,5 +1,6 @@
 #include "kv_storage.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
@@ -100,6 +101,47 @@ void KVStorage::read(size_t layer_index, size_t block, float* k, float* v) const
       }
     }
   }
+}
+
+void KVStorage::copy_blocks(const int32_t* src, const int32_t* dst, size_t count) {
+  check_ids(src, count);
+  check_ids(dst, count);
+  const std::vector<bool> written = mark_distinct(dst, count);
+  if (std::none_of(src, src + count, [&](int32_t id) { return written[id]; })) {
+    for (size_t i = 0; i < count; ++i) std::memcpy(block(dst[i]), block(src[i]), block_bytes_);
+    return;
+  }
+  const Memory staged(count * block_bytes_);
+  export_blocks(src, count, staged.data());
+  import_blocks(dst, count, staged.data());
+}
+
+void KVStorage::export_blocks(const int32_t* blocks, size_t count, uint8_t* data) const {
+  check_ids(blocks, count);
+  for (size_t i = 0; i < count; ++i) std::memcpy(data + i * block_bytes_, block(blocks[i]), block_bytes_);
+}
+
+void KVStorage::import_blocks(const int32_t* blocks, size_t count, const uint8_t* data) {
+  check_ids(blocks, count);
+  mark_distinct(blocks, count);
+  for (size_t i = 0; i < count; ++i) std::memcpy(block(blocks[i]), data + i * block_bytes_, block_bytes_);
+}
+
+void KVStorage::check_ids(const int32_t* ids, size_t count) const {
+  for (size_t i = 0; i < count; ++i) {
+    if (ids[i] < 0 || static_cast<size_t>(ids[i]) >= shape_.num_blocks) {
+      throw std::out_of_range("block = " + std::to_string(ids[i]) + ": the storage has " + std::to_string(shape_.num_blocks));
+    }
+  }
+}
+
+std::vector<bool> KVStorage::mark_distinct(const int32_t* ids, size_t count) const {
+  std::vector<bool> marked(shape_.num_blocks);
+  for (size_t i = 0; i < count; ++i) {
+    if (marked[ids[i]]) throw std::invalid_argument("block = " + std::to_string(ids[i]) + ": it is to be written twice");
+    marked[ids[i]] = true;
+  }
+  return marked;
 }
 
 }  // namespace octavo

@@ -17,7 +17,9 @@
 // So a block moves, is shared or is copied as one run of plain bytes; nothing outside it says what it holds.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kernel_table.hpp"
 #include "memory.hpp"
@@ -34,13 +36,26 @@ public:
   const KernelTable& kernels() const { return *kernels_; }
   size_t num_layers() const { return num_layers_; }
   size_t nbytes() const { return shape_.num_blocks * block_bytes_; }
+  size_t block_bytes() const { return block_bytes_; }
   // Of a layer below num_layers().
   KVLayerView layer(size_t index) const;
 
   // K and V of one block, each [block_size, kv_heads, head_dim]; for tests. Throws std::out_of_range.
   void read(size_t layer, size_t block, float* k, float* v) const;
 
+  // Whole blocks as plain bytes, block i of a call at data + i * block_bytes(). Throw, before anything is moved, std::out_of_range for an
+  // id that is not in the storage, and std::invalid_argument for one that is to be written twice.
+  //
+  // copy_blocks: dst[i] becomes what src[i] was before the call, also where a block is in both.
+  void copy_blocks(const int32_t* src, const int32_t* dst, size_t count);
+  void export_blocks(const int32_t* blocks, size_t count, uint8_t* data) const;
+  void import_blocks(const int32_t* blocks, size_t count, const uint8_t* data);
+
 private:
+  uint8_t* block(int32_t id) const { return memory_.data() + static_cast<size_t>(id) * block_bytes_; }
+  void check_ids(const int32_t* ids, size_t count) const;
+  std::vector<bool> mark_distinct(const int32_t* ids, size_t count) const;
+
   const KernelTable* kernels_;
   size_t num_layers_;
   size_t part_bytes_;   // of K, or of V, of one layer of a block

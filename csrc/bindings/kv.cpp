@@ -4,12 +4,38 @@
 namespace octavo {
 namespace {
 
+using BlockIds = Array<int32_t, 1>;
+
 nb::tuple read_block(const KVStorage& storage, size_t layer, size_t block) {
   const KVLayerView view = storage.layer(0);
   const std::initializer_list<size_t> shape{view.block_size, view.num_kv_heads, view.head_dim};
   auto k = new_array<float>(shape), v = new_array<float>(shape);
   storage.read(layer, block, k.data(), v.data());
   return nb::make_tuple(k, v);
+}
+
+void copy_blocks(KVStorage& storage, const BlockIds& src, const BlockIds& dst) {
+  if (src.size() != dst.size()) throw std::invalid_argument("src and dst differ in length");
+  nb::gil_scoped_release release;
+  storage.copy_blocks(src.data(), dst.data(), src.size());
+}
+
+nb::object export_blocks(const KVStorage& storage, const BlockIds& blocks) {
+  auto data = new_array<uint8_t>({blocks.size(), storage.block_bytes()});
+  {
+    nb::gil_scoped_release release;
+    storage.export_blocks(blocks.data(), blocks.size(), data.data());
+  }
+  return nb::cast(data);
+}
+
+void import_blocks(KVStorage& storage, const BlockIds& blocks, const Array<uint8_t, 2>& data) {
+  if (data.shape(0) != blocks.size() || data.shape(1) != storage.block_bytes()) {
+    throw std::invalid_argument("data is [" + std::to_string(data.shape(0)) + ", " + std::to_string(data.shape(1)) + "]: it must be [" +
+                                std::to_string(blocks.size()) + ", " + std::to_string(storage.block_bytes()) + "]");
+  }
+  nb::gil_scoped_release release;
+  storage.import_blocks(blocks.data(), blocks.size(), data.data());
 }
 
 }  // namespace
@@ -20,6 +46,10 @@ void bind_kv(nb::module_& m) {
            nb::arg("num_layers"), nb::arg("num_blocks"), nb::arg("block_size"), nb::arg("num_kv_heads"), nb::arg("head_dim"),
            nb::arg("dtype"))
       .def_prop_ro("nbytes", &KVStorage::nbytes)
+      .def_prop_ro("block_bytes", &KVStorage::block_bytes)
+      .def("copy_blocks", copy_blocks, nb::arg("src"), nb::arg("dst"))
+      .def("export_blocks", export_blocks, nb::arg("blocks"))
+      .def("import_blocks", import_blocks, nb::arg("blocks"), nb::arg("data"))
       .def("read", read_block, nb::arg("layer"), nb::arg("block"));
 }
 

@@ -55,6 +55,19 @@ class KVStorage:
         """
     @property
     def nbytes(self) -> int: ...
+    @property
+    def block_bytes(self) -> int:
+        """Of one block, all layers: a block is one run of bytes."""
+    def copy_blocks(self, src: Int32Array, dst: Int32Array) -> None:
+        """Block dst[i] becomes what block src[i] was before the call, also where a block is in both.
+
+        This and the next two raise, before anything is moved, IndexError for a block that the storage does not have, and ValueError
+        for one that would be written twice or for shapes that do not fit.
+        """
+    def export_blocks(self, blocks: Int32Array) -> BytesArray:
+        """A copy of their bytes [blocks, block_bytes]."""
+    def import_blocks(self, blocks: Int32Array, data: BytesArray) -> None:
+        """Set their bytes to ``data`` [blocks, block_bytes], which export_blocks of a storage of the same shape gave."""
     def read(self, layer: int, block: int) -> tuple[F32Array, F32Array]:
         """K and V of one block, each [block_size, kv_heads, head_dim], as stored; for tests."""
 

@@ -6,13 +6,17 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from octavo.kv.kv_cache_manager import KVCacheManager
+from octavo.kv.transfers import BlockBytes
 from octavo.outputs import EngineCoreOutput
 from octavo.request import EngineCoreRequest, Request
 from octavo.runner.interface import LayerGroup
+from octavo.runner.transfers import carry_out
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.config import SchedulerConfig
-from octavo.scheduler.output import RunnerOutput, SchedulerOutput
+from octavo.scheduler.output import Int32Array, RunnerOutput, SchedulerOutput
 from octavo.scheduler.scheduler import Scheduler
 
 VOCAB = 50
@@ -67,10 +71,13 @@ class SimulatedRunner:
     computed_tokens: int = 0
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
+        output = RunnerOutput(scheduled.step_id, errors=carry_out(scheduled.transfers, self))
         self._update_rows(scheduled)
-        output = RunnerOutput(scheduled.step_id)
         for request_id, count in scheduled.num_scheduled_tokens.items():
             row = self.rows[request_id]
+            if request_id in output.errors:
+                row.num_computed += count
+                continue
             if request_id in self.fail:
                 output.errors[request_id] = "it broke"
                 row.num_computed += count
@@ -79,6 +86,18 @@ class SimulatedRunner:
             if row.num_computed == len(row.tokens):
                 output.sampled[request_id] = self._sample(row)
         return output
+
+    def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
+        self.import_blocks(group, dst, self.export_blocks(group, src))
+
+    def export_blocks(self, group: int, blocks: Int32Array) -> BlockBytes:
+        states = [[self.slots.get((block, i), -1) for i in range(self.block_size)] for block in blocks.tolist()]
+        return np.array(states, np.int64).reshape(len(blocks), -1).view(np.uint8)
+
+    def import_blocks(self, group: int, blocks: Int32Array, data: BlockBytes) -> None:
+        assert len(set(blocks.tolist())) == len(blocks) == len(data)
+        for block, states in zip(blocks.tolist(), data.copy().view(np.int64).tolist(), strict=True):
+            self.slots.update({(block, i): state for i, state in enumerate(states)})
 
     def _update_rows(self, scheduled: SchedulerOutput) -> None:
         for request_id in scheduled.removed_request_ids:

@@ -12,6 +12,7 @@ from octavo.kv.block_pool import BlockPool
 from octavo.kv.interfaces import NO_BLOCKS, BlockIds, KVGroup, PoolSpec
 from octavo.kv.policies import choose
 from octavo.kv.request_blocks import Ledger, RequestBlocks
+from octavo.kv.transfers import Transfer
 from octavo.kv.usage import GroupUsage, KVUsage
 from octavo.request import Request
 
@@ -83,6 +84,8 @@ class KVCacheManager:
         self.block_size = block_size
         self.numerics_id = numerics_id
         self.pools = [BlockPool(PoolSpec(count, block_size, max_num_seqs, max_model_len), chosen) for count in num_blocks]
+        self.transfers: list[Transfer] = []
+        """Blocks to move before the next step, in order; the scheduler takes them."""
         self._admission = chosen.admission
         self._caches = chosen.caches
         self._records: dict[str, RequestBlocks] = {}
@@ -194,6 +197,11 @@ class KVCacheManager:
     def free(self, request: Request) -> None:
         """Give back all that a request holds, which may be nothing; what is cached stays until it is evicted."""
         self._shrink(request.request_id, 0)
+
+    def take_transfers(self) -> list[Transfer]:
+        """What the step that is now planned has to move first."""
+        taken, self.transfers = self.transfers, []
+        return taken
 
     def block_ids(self, request: Request) -> list[BlockIds]:
         """Per group, its blocks in order of position."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from octavo import _native
 from octavo.ops.passes import fuse, lower
 from octavo.ops.program import Constant, Operand, Program, plan_buffers, trace
-from octavo.ops.spec import F32Array, KVLayer, Model, StepInputs
+from octavo.ops.spec import F32Array, Int32Array, KVLayer, Model, StepInputs
 
 
 class CpuExecutor:
@@ -59,6 +59,16 @@ class CpuExecutor:
         )
         self.native_seconds += time.perf_counter() - start
         return logits
+
+    def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
+        """See octavo.runner.transfers.BlockMover, here and below."""
+        self._kv[group].copy_blocks(src, dst)
+
+    def export_blocks(self, group: int, blocks: Int32Array) -> npt.NDArray[np.uint8]:
+        return self._kv[group].export_blocks(blocks)
+
+    def import_blocks(self, group: int, blocks: Int32Array, data: npt.NDArray[np.uint8]) -> None:
+        self._kv[group].import_blocks(blocks, data)
 
 
 def kv_groups(layers: Sequence[KVLayer]) -> list[list[KVLayer]]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from octavo.ops.spec import Activation, AttentionSpec, F32Array, KVLayer, Model, Ops, Parameter, Rope, RopeStyle, StepInputs
+from octavo.ops.spec import Activation, AttentionSpec, F32Array, Int32Array, KVLayer, Model, Ops, Parameter, Rope, RopeStyle, StepInputs
 
 GROUP = 32
 """Inputs that share a scale when activations are quantized to int8."""
@@ -67,11 +67,41 @@ def activate(x: F32Array, activation: Activation) -> F32Array:
 class ReferenceKV:
     """K and V of all layers, [slots, kv_heads, head_dim] each, rounded to the KV dtype when written."""
 
-    def __init__(self, layers: list[KVLayer], num_slots: int, dtype: str = "fp32") -> None:
+    def __init__(self, layers: list[KVLayer], num_slots: int, dtype: str = "fp32", block_size: int = 16) -> None:
         self.round = ROUNDINGS[dtype]
+        self._layers, self._num_blocks, self._block_size = layers, num_slots // block_size, block_size
         shapes = [(num_slots, layer.num_kv_heads, layer.head_dim) for layer in layers]
         self.k = [np.zeros(shape, np.float32) for shape in shapes]
         self.v = [np.zeros(shape, np.float32) for shape in shapes]
+
+    def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
+        """See octavo.runner.transfers.BlockMover, here and below. Bytes are this storage's own: fp32, whatever the dtype."""
+        self.import_blocks(group, dst, self.export_blocks(group, src))
+
+    def export_blocks(self, group: int, blocks: Int32Array) -> npt.NDArray[np.uint8]:
+        slots = self._slots(blocks)
+        parts = [array[slots].reshape(len(blocks), -1) for array in self._arrays(group)]
+        return np.concatenate(parts, axis=1).view(np.uint8)
+
+    def import_blocks(self, group: int, blocks: Int32Array, data: npt.NDArray[np.uint8]) -> None:
+        slots, arrays = self._slots(blocks), self._arrays(group)
+        widths = [array[0].size * self._block_size for array in arrays]
+        if data.shape != (len(blocks), 4 * sum(widths)) or len(np.unique(blocks)) != len(blocks):
+            raise ValueError(f"data is {list(data.shape)} for {len(np.unique(blocks))} blocks of {4 * sum(widths)} bytes")
+        parts = np.split(np.ascontiguousarray(data).view(np.float32), np.cumsum(widths[:-1]), axis=1)
+        for array, part in zip(arrays, parts, strict=True):
+            array[slots] = part.reshape(slots.shape + array.shape[1:])
+
+    def _arrays(self, group: int) -> list[F32Array]:
+        members = [layer.index for layer in self._layers if layer.group == group]
+        return [array for index in members for array in (self.k[index], self.v[index])]
+
+    def _slots(self, blocks: Int32Array) -> npt.NDArray[np.int64]:
+        """[blocks, block_size]"""
+        if len(blocks) and not 0 <= blocks.min() <= blocks.max() < self._num_blocks:
+            raise IndexError(f"blocks {blocks.min()} to {blocks.max()}: the storage has {self._num_blocks}")
+        slots: npt.NDArray[np.int64] = blocks[:, None].astype(np.int64) * self._block_size + np.arange(self._block_size)
+        return slots
 
 
 class ReferenceOps(Ops[F32Array]):
@@ -94,7 +124,7 @@ class ReferenceOps(Ops[F32Array]):
         return rows
 
     def rms_norm(self, x: F32Array, weight: Parameter, eps: float, heads: int = 1) -> F32Array:
-        parts = x.reshape(x.shape[0], heads, -1)
+        parts = x.reshape(x.shape[0], heads, x.shape[1] // heads)
         mean_square = np.mean(parts * parts, axis=-1, keepdims=True)
         y: F32Array = (parts / np.sqrt(mean_square + np.float32(eps)) * self._matrices[weight.name]).reshape(x.shape)
         return y

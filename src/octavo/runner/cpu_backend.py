@@ -7,13 +7,14 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from octavo import _native, envs
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.models.config import ModelConfig
 from octavo.ops.cpu import CpuExecutor
-from octavo.ops.spec import F32Array, Parameter, StepInputs
+from octavo.ops.spec import F32Array, Int32Array, Parameter, StepInputs
 from octavo.ops.threads import choose_cpus
 from octavo.runner.loading import LoadedModel
 from octavo.runner.sampler import Sampler
@@ -74,6 +75,15 @@ class CpuBackend:
 
     def run(self, inputs: StepInputs) -> F32Array:
         return self._executor.run(inputs)
+
+    def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
+        self._executor.copy_blocks(group, src, dst)
+
+    def export_blocks(self, group: int, blocks: Int32Array) -> npt.NDArray[np.uint8]:
+        return self._executor.export_blocks(group, blocks)
+
+    def import_blocks(self, group: int, blocks: Int32Array, data: npt.NDArray[np.uint8]) -> None:
+        self._executor.import_blocks(group, blocks, data)
 
     @property
     def native_seconds(self) -> float:

@@ -15,11 +15,12 @@ from octavo.runner.interface import RunnerInfo
 from octavo.runner.kv_storage import available_memory, layer_groups
 from octavo.runner.loading import LoadedModel, context_length, kv_dtype, load_model
 from octavo.runner.sampler import Sampler
+from octavo.runner.transfers import BlockMover, carry_out
 from octavo.scheduler.output import RunnerOutput, SchedulerOutput
 
 
-class Executor(Protocol):
-    """Computes a step's logits."""
+class Executor(BlockMover, Protocol):
+    """Computes a step's logits, and moves blocks between steps."""
 
     @property
     def native_seconds(self) -> float:
@@ -87,8 +88,11 @@ class ModelRunner:
         self._executor.allocate_kv(num_blocks, self._args.block_size, self._kv_dtype)
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
-        output = RunnerOutput(scheduled.step_id)
+        output = RunnerOutput(scheduled.step_id, errors=carry_out(scheduled.transfers, self._executor))
         self._batch.apply(scheduled)
+        if output.errors:
+            counts = {name: count for name, count in scheduled.num_scheduled_tokens.items() if name not in output.errors}
+            scheduled = dataclasses.replace(scheduled, num_scheduled_tokens=counts)
         if not scheduled.num_scheduled_tokens:
             return output
         before = self._executor.native_seconds

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from octavo.ops.reference import ReferenceKV, ReferenceOps
-from octavo.ops.spec import F32Array, StepInputs
+from octavo.ops.spec import F32Array, Int32Array, StepInputs
 from octavo.runner.loading import LoadedModel
 from octavo.weights.dequantize import dequantize
 from octavo.weights.formats import WeightFormat
@@ -27,14 +30,24 @@ class ReferenceExecutor:
         self._model = loaded.model
         self._matrices = {name: dequantize(weight).astype("float32") for name, weight in loaded.weights.items()}
         self._modes = {name: activation_of(weight.format) for name, weight in loaded.weights.items() if len(weight.shape) == 2}
+        self._kv: ReferenceKV
         self._ops: ReferenceOps
 
     def allocate_kv(self, num_blocks: list[int], block_size: int, dtype: str) -> None:
-        kv = ReferenceKV(self._model.kv_layers(), max(num_blocks) * block_size, dtype)
-        self._ops = ReferenceOps(self._matrices, kv, self._modes)
+        self._kv = ReferenceKV(self._model.kv_layers(), max(num_blocks) * block_size, dtype, block_size)
+        self._ops = ReferenceOps(self._matrices, self._kv, self._modes)
 
     def run(self, inputs: StepInputs) -> F32Array:
         return self._ops.run(self._model, inputs)
+
+    def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
+        self._kv.copy_blocks(group, src, dst)
+
+    def export_blocks(self, group: int, blocks: Int32Array) -> npt.NDArray[np.uint8]:
+        return self._kv.export_blocks(group, blocks)
+
+    def import_blocks(self, group: int, blocks: Int32Array, data: npt.NDArray[np.uint8]) -> None:
+        self._kv.import_blocks(group, blocks, data)
 
     def numerics(self) -> dict[str, Any]:
         return {"backend": "reference"}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from octavo.kv.transfers import Transfer
 from octavo.outputs import TokenLogprobs
 from octavo.sampling_params import SamplingParams
 
@@ -49,7 +50,8 @@ class RunningRequestData:
 class SchedulerOutput:
     """One step: how many tokens each request advances. It holds counts, never sampled ids: the last ids live in the runner.
 
-    The runner first drops ``removed_request_ids``, then adds ``new`` and updates ``running``.
+    The runner first carries out ``transfers``, in order, and drops ``removed_request_ids``, then adds ``new`` and updates ``running``. A
+    request that a failed transfer names fails, and has no part in the step.
     A request samples a token in this step exactly if num_computed_tokens + its count == the tokens it has then
     (for the runner: the ids it knows, its own sampled ones included).
     """
@@ -61,6 +63,8 @@ class SchedulerOutput:
     """In the order of scheduling; the runner may lay the batch out in its own order."""
     removed_request_ids: list[str] = field(default_factory=list)
     """Finished, aborted or preempted since the last step."""
+    transfers: list[Transfer] = field(default_factory=list)
+    """Blocks that move since the last step."""
 
     @property
     def total_num_scheduled_tokens(self) -> int:

@@ -202,6 +202,7 @@ class Scheduler:
                 request.num_output_placeholders += 1
         output = step.output
         output.removed_request_ids, self._removed = self._removed, []
+        output.transfers = self.kv.take_transfers()
         self._steps_in_flight.append((output.step_id, step.ends))
         return output
 

@@ -37,3 +37,7 @@ class RequestFailedError(OctavoError):
 
 class EngineDeadError(OctavoError):
     """The engine process ended while requests were running."""
+
+
+class EngineTimeoutError(OctavoError):
+    """The engine has not answered in time; it may be stuck in a step, or busy with a long one."""

@@ -19,7 +19,7 @@ from support.toy_tokenizer import write_model
 
 
 def octavo_command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": TESTS}
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
     return subprocess.run(
         [sys.executable, "-m", "octavo", *arguments], input=stdin, capture_output=True, text=True, timeout=60, env=environment
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from support.toy_tokenizer import byte_level, write_model
 @pytest.fixture(autouse=True)
 def runners_found_by_engine_processes(monkeypatch):
     """An engine process imports support.scripted, as this one does."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(scripted.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(scripted.__file__).parents[1]), prepend=os.pathsep)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class Served:
     """A server process, once it says that it is ready."""
 
     def __init__(self, *arguments: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": TESTS}
+        environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
         self.process = subprocess.Popen(
             [*OCTAVO, "serve", *arguments, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
         )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable
+from typing import Any
 
 from octavo.config import EngineArgs
 from octavo.engine.client import STALL_SECONDS, EngineState, Health
 from octavo.engine.info import EngineInfo
+from octavo.engine.kv_report import with_lists
 from octavo.engine.logs import show_logs
 from octavo.engine.output_processor import OutputKind, OutputProcessor, RequestState
 from octavo.engine.processor import InputProcessor, PreparedRequest, Prompt, load_model_tokenizer
@@ -43,8 +45,6 @@ class AsyncLLMEngine:
         show_logs()
         for line in info.describe():
             logger.info(line)
-        self.stats: EngineStats = process.stats
-        """The engine after its last step."""
         self._inputs = InputProcessor(self.tokenizer, info, process.args.seed)
         self._outputs = OutputProcessor(self.tokenizer)
         self._changed: dict[str, asyncio.Event] = {}
@@ -65,6 +65,11 @@ class AsyncLLMEngine:
     def info(self) -> EngineInfo:
         """Facts about the model and the KV pool."""
         return self._process.info
+
+    @property
+    def stats(self) -> EngineStats:
+        """The engine after its last step, or answer."""
+        return self._process.stats
 
     def get_tokenizer(self) -> Tokenizer:
         return self.tokenizer
@@ -157,6 +162,21 @@ class AsyncLLMEngine:
             self._process.abort(to_abort)
         self._wake(states)
 
+    async def kv_usage(self) -> dict[str, Any]:
+        """The KV pool as it stands: what its slots hold, who has which block, and the last steps (octavo.engine.kv_report).
+
+        Raises:
+            EngineDeadError, EngineTimeoutError: see EngineProcess.ask.
+        """
+        self._start_pump()
+        return with_lists(await self._process.ask("kv_usage"))
+
+    async def reset_prefix_cache(self) -> int:
+        """Forget all cached prefixes; returns how many blocks held them. Raises as ``kv_usage``."""
+        self._start_pump()
+        num_blocks: int = await self._process.ask("reset_prefix_cache")
+        return num_blocks
+
     def health(self, stall_seconds: float = STALL_SECONDS) -> Health:
         """Dead, stuck, busy or idle, and how long ago the last step ended."""
         return self._process.health(stall_seconds)
@@ -184,7 +204,6 @@ class AsyncLLMEngine:
         try:
             while True:
                 outputs = await self._process.receive()
-                self.stats = self._process.stats
                 states, to_abort = self._outputs.process(outputs)
                 if to_abort:
                     self._process.abort(to_abort)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from octavo.config import EngineArgs
 from octavo.engine.info import EngineInfo
+from octavo.engine.kv_report import with_lists
 from octavo.outputs import EngineCoreOutputs, EngineStats
 from octavo.request import EngineCoreRequest
 
@@ -125,9 +126,13 @@ class InProcessClient:
         """Gauges as they stand, and totals since the start."""
         return self._core.stats()
 
-    def kv_usage(self) -> dict[str, object]:
-        """The pool's accounting, see octavo.kv.usage."""
-        return self._core.kv_usage()
+    def kv_usage(self) -> dict[str, Any]:
+        """The KV pool as it stands, and the last steps; see octavo.engine.kv_report."""
+        return with_lists(self._core.kv_usage())
+
+    def reset_prefix_cache(self) -> int:
+        """Forget all cached blocks, and say how many."""
+        return self._core.reset_prefix_cache()
 
     def health(self, stall_seconds: float = STALL_SECONDS) -> Health:
         return self._progress.health(stall_seconds)

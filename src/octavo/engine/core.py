@@ -11,7 +11,9 @@ from typing import Any
 
 from octavo.config import EngineArgs
 from octavo.engine.info import EngineInfo
+from octavo.engine.kv_report import kv_report
 from octavo.engine.pool import PoolPlan, plan_pool
+from octavo.engine.step_log import StepLog
 from octavo.errors import InvalidRequestError
 from octavo.kv.kv_cache_manager import KVCacheManager
 from octavo.outputs import EngineCoreOutput, EngineCoreOutputs, EngineStats, FinishReason
@@ -40,6 +42,7 @@ class EngineCore:
         self._in_flight: deque[tuple[SchedulerOutput, RunnerOutput]] = deque()
         self._refused: list[EngineCoreOutput] = []
         self._step_seconds = 0.0
+        self._log = StepLog()
         phases = _Phases(earlier_phases or {})
         with phases.measure("import"):
             runner_class = load_runner_class(args.runner_cls)
@@ -92,8 +95,11 @@ class EngineCore:
         outputs, self._refused = self._refused, []
         while len(self._in_flight) > lag:
             outputs += self.scheduler.update_from_output(*self._in_flight.popleft())
-        self._step_seconds += time.perf_counter() - start
-        return EngineCoreOutputs(outputs, self.stats(), time.time())
+        seconds, now = time.perf_counter() - start, time.time()
+        self._step_seconds += seconds
+        stats = self.stats()
+        self._log.add(scheduled.step_id, seconds, scheduled.total_num_scheduled_tokens, 0, now, stats)
+        return EngineCoreOutputs(outputs, stats, now)
 
     def stats(self) -> EngineStats:
         """The engine as it stands."""
@@ -102,8 +108,12 @@ class EngineCore:
         return stats
 
     def kv_usage(self) -> dict[str, Any]:
-        """The KV pool's accounting now (octavo.kv.usage)."""
-        return self.kv.usage().as_dict()
+        """The KV pool as it stands, and the last steps; see octavo.engine.kv_report, also for how blocks are given. O(pool)."""
+        return kv_report(self.kv, self.args.kv_policies(), self.scheduler.waiting.peek(), self._log)
+
+    def reset_prefix_cache(self) -> int:
+        """Forget all cached blocks, and say how many; running requests keep what they hold."""
+        return self.kv.reset_prefix_cache()
 
     def check_integrity(self) -> None:
         """Raise AssertionError if the books of an idle engine do not balance."""

@@ -110,8 +110,12 @@ class LLM:
         return self._engine.stats()
 
     def kv_usage(self) -> dict[str, Any]:
-        """The KV pool's accounting now, in slots and bytes (octavo.kv.usage)."""
+        """The KV pool as it stands: what its slots hold, who has which block, and the last steps (octavo.engine.kv_report)."""
         return self._engine.kv_usage()
+
+    def reset_prefix_cache(self) -> int:
+        """Forget all cached prefixes; returns how many blocks held them."""
+        return self._engine.reset_prefix_cache()
 
     def shutdown(self) -> None:
         """Free the model's memory and threads. Idempotent; the object is of no use afterwards."""

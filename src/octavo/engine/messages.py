@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from octavo.engine.info import EngineInfo
 from octavo.outputs import EngineCoreOutputs, EngineStats
@@ -30,6 +31,17 @@ class Abort(msgspec.Struct, tag="abort"):
     """Requests nobody wants any more; unknown ids are ignored."""
 
     request_ids: list[str]
+
+
+Question = Literal["kv_usage", "reset_prefix_cache"]
+"""What a client may ask, under the name of the EngineCore method that answers."""
+
+
+class Ask(msgspec.Struct, tag="ask"):
+    """A question, answered between two steps with an Answer of the same id; it brings about no step."""
+
+    ask_id: int
+    question: Question
 
 
 class Stop(msgspec.Struct, tag="stop"):
@@ -60,10 +72,19 @@ class Step(msgspec.Struct, tag="step"):
     outputs: EngineCoreOutputs
 
 
-ToEngine = Start | Add | Abort | Stop
-FromEngine = Ready | Failed | Step
+class Answer(msgspec.Struct, tag="answer"):
+    """To the Ask of this id, and the engine after it."""
 
-encode = msgspec.msgpack.Encoder().encode
+    ask_id: int
+    value: Any
+    stats: EngineStats
+
+
+ToEngine = Start | Add | Abort | Ask | Stop
+FromEngine = Ready | Failed | Step | Answer
+
+encode = msgspec.msgpack.Encoder(enc_hook=np.ndarray.tobytes).encode
+"""An array crosses as its bytes; who reads it knows its type."""
 decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode
 decode_from_engine = msgspec.msgpack.Decoder(FromEngine).decode
 

@@ -120,11 +120,14 @@ def _serve(core: EngineCore, channel: _Channel) -> int:
                 core.add_request(message.request)
             elif isinstance(message, messages.Abort):
                 core.abort(message.request_ids)
+            elif isinstance(message, messages.Ask):
+                channel.send(_answer(core, message))
             elif isinstance(message, messages.Stop):
                 return 0
-        if not received and not core.has_unfinished_requests:
-            _check_books(core)
-            patience = None
+        if not core.has_unfinished_requests and all(isinstance(message, messages.Ask) for message in received):
+            if not received:
+                _check_books(core)
+                patience = None
             continue
         patience = IDLE_MS
         try:
@@ -134,6 +137,11 @@ def _serve(core: EngineCore, channel: _Channel) -> int:
             channel.send(messages.Failed(f"a step failed: {type(error).__name__}: {error}"))
             return 1
         channel.send(messages.Step(outputs))
+
+
+def _answer(core: EngineCore, ask: messages.Ask) -> messages.Answer:
+    value = getattr(core, ask.question)()
+    return messages.Answer(ask.ask_id, value, core.stats())
 
 
 def _check_books(core: EngineCore) -> None:

@@ -6,6 +6,7 @@ The process is started with exec, never forked. Two ZeroMQ sockets in a private 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -18,6 +19,7 @@ import tempfile
 import threading
 import time
 import weakref
+from typing import Any
 
 import msgspec
 import zmq
@@ -28,7 +30,7 @@ from octavo.config import EngineArgs
 from octavo.engine import messages
 from octavo.engine.client import STALL_SECONDS, Health, Progress
 from octavo.engine.info import EngineInfo
-from octavo.errors import EngineDeadError
+from octavo.errors import EngineDeadError, EngineTimeoutError
 from octavo.outputs import EngineCoreOutputs, EngineStats
 from octavo.request import EngineCoreRequest
 
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 5.0
+ASK_TIMEOUT_S = 10.0
 
 
 class EngineProcess:
@@ -48,7 +51,9 @@ class EngineProcess:
         self.args = args
         self._info: EngineInfo | None = None
         self.stats = EngineStats()
-        """The engine after its last step."""
+        """The engine after its last step, or answer."""
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._num_asked = 0
         self._dead = ""
         self._stopping = False
         self._progress = Progress()
@@ -113,18 +118,52 @@ class EngineProcess:
         if not self._dead:
             self._to_engine.send(messages.encode(messages.Abort(request_ids)))
 
+    async def ask(self, question: messages.Question, timeout: float = ASK_TIMEOUT_S) -> Any:
+        """The engine's answer, given between two steps. Somebody must be at ``receive`` meanwhile: it comes in there.
+
+        Raises:
+            EngineDeadError: the process has ended, or ends before it answers.
+            EngineTimeoutError: there is no answer after ``timeout`` seconds.
+        """
+        if self._dead:
+            raise EngineDeadError(self._dead)
+        self._num_asked += 1
+        ask = messages.Ask(self._num_asked, question)
+        answer = self._asked[ask.ask_id] = asyncio.get_running_loop().create_future()
+        self._to_engine.send(messages.encode(ask))
+        try:
+            return await asyncio.wait_for(answer, timeout)
+        except TimeoutError:
+            raise EngineTimeoutError(f"the engine has not answered within {timeout:g} s: it is in a long step, or stuck") from None
+        finally:
+            del self._asked[ask.ask_id]
+
     async def receive(self) -> EngineCoreOutputs:
         """What the next step brings. Raises EngineDeadError, now and ever after, once the process has ended."""
         if self._receiver is None:
             self._receiver = zmq.asyncio.Socket.from_socket(self._from_engine)
-        while True:
-            if self._dead:
-                raise EngineDeadError(self._dead)
-            message = self._decode(await self._receiver.recv())
-            if isinstance(message, messages.Step):
-                self._progress.stepped(message.outputs)
-                self.stats = message.outputs.stats or self.stats
-                return message.outputs
+        try:
+            while True:
+                if self._dead:
+                    raise EngineDeadError(self._dead)
+                message = self._decode(await self._receiver.recv())
+                if isinstance(message, messages.Answer):
+                    self._take_answer(message)
+                elif isinstance(message, messages.Step):
+                    self._progress.stepped(message.outputs)
+                    self.stats = message.outputs.stats or self.stats
+                    return message.outputs
+        except errors.OctavoError as error:
+            for answer in self._asked.values():
+                if not answer.done():
+                    answer.set_exception(EngineDeadError(str(error)))
+            raise
+
+    def _take_answer(self, message: messages.Answer) -> None:
+        """An answer that comes too late is nobody's."""
+        self.stats = message.stats
+        if (answer := self._asked.get(message.ask_id)) is not None and not answer.done():
+            answer.set_result(message.value)
 
     def health(self, stall_seconds: float = STALL_SECONDS) -> Health:
         if not self._dead and self._process.poll() is not None:
@@ -152,7 +191,7 @@ class EngineProcess:
         self._context.destroy(linger=0)
         self._remove_directory()
 
-    def _decode(self, data: bytes) -> messages.Ready | messages.Step | None:
+    def _decode(self, data: bytes) -> messages.Ready | messages.Step | messages.Answer | None:
         """A message, or None for one that is not ours. Raises what a Failed message says."""
         try:
             message = messages.decode_from_engine(data)

@@ -105,12 +105,14 @@ class BlockPool:
         positions = np.arange(len(blocks)) if len(remembered) == len(blocks) else np.flatnonzero(np.isin(blocks, remembered))
         self.eviction.cached(remembered, first + positions)
 
-    def clear_cache(self) -> None:
-        """Forget all cached blocks: idle ones become free, owned ones are not found again."""
+    def clear_cache(self) -> int:
+        """Forget all cached blocks, and say how many: idle ones become free, owned ones are not found again."""
+        num_cached = len(self.index)
         idle = self.eviction.evict(len(self.eviction))
         self.index.clear()
         self._indexed[:] = False
         self.placement.free("", idle)
+        return num_cached
 
     def check_integrity(self, references: npt.NDArray[np.int64]) -> None:
         """Raise AssertionError unless the states add up; ``references`` [num_blocks] are counted from the block tables."""
@@ -127,6 +129,13 @@ class BlockPool:
         assert unused[free].all() and not self._indexed[free].any(), "a free block is in use or cached"
         num_reserved = np.count_nonzero(unused & ~self._indexed) - len(free)
         assert num_reserved == self.placement.num_reserved, "an unused block is neither free nor cached nor reserved"
+
+    def check_reserved(self, reserved: list[BlockIds]) -> None:
+        """Raise AssertionError unless these, per owner, are all the blocks that are reserved."""
+        blocks = np.concatenate([NO_BLOCKS, *reserved, self.placement.free_blocks()])
+        assert len(np.unique(blocks)) == len(blocks), "a reserved block is free, or reserved twice"
+        assert sum(map(len, reserved)) == self.placement.num_reserved, "reserved blocks that are nobody's"
+        assert not self._ref_counts[blocks].any(), "a reserved block is in use"
 
     def _evict(self, count: int) -> None:
         blocks = self.eviction.evict(count)

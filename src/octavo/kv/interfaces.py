@@ -83,6 +83,9 @@ class Placement(Protocol):
     def free(self, owner: str, blocks: BlockIds) -> None:
         """Take back blocks nobody uses any more. Blocks that outlived their owner in the prefix cache come from owner ""."""
 
+    def reserved_blocks(self, owner: str) -> BlockIds:
+        """Blocks kept for this owner that it has not been given; none for one that is unknown. For maps."""
+
     def free_blocks(self) -> BlockIds:
         """All free blocks, in any order; for checks and maps, so it may cost O(num_blocks)."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo.kv.block_hash import extend_chain, root_hash
+from octavo.kv.block_map import map_blocks
 from octavo.kv.block_pool import BlockPool
 from octavo.kv.interfaces import NO_BLOCKS, BlockIds, KVGroup, PoolSpec
 from octavo.kv.policies import choose
@@ -207,10 +208,9 @@ class KVCacheManager:
         """Per group, its blocks in order of position."""
         return [table.view().copy() for table in self._records[request.request_id].tables]
 
-    def reset_prefix_cache(self) -> None:
-        """Forget all cached blocks. Running requests keep what they hold."""
-        for pool in self.pools:
-            pool.clear_cache()
+    def reset_prefix_cache(self) -> int:
+        """Forget all cached blocks, and say how many. Running requests keep what they hold, but nobody finds it any more."""
+        return sum(pool.clear_cache() for pool in self.pools)
 
     # What is where
 
@@ -219,6 +219,10 @@ class KVCacheManager:
         wanted = 0 if head is None else self._blocks_for(head.max_num_tokens - 1)
         pairs = zip(self.groups, self.pools, strict=True)
         return KVUsage(tuple(self._group_usage(group, pool, wanted) for group, pool in pairs))
+
+    def block_map(self) -> tuple[list[str], list[BlockIds]]:
+        """Who has which block: see octavo.kv.block_map. O(pool)."""
+        return map_blocks(self.pools, self._records)
 
     def check_integrity(self, running: Iterable[Request] | None = None) -> None:
         """Recount everything from the block tables, O(pool). ``running``: exactly these requests should hold blocks.
@@ -239,6 +243,7 @@ class KVCacheManager:
             owned = [record.tables[i].view() for record in self._records.values()]
             assert all(len(np.unique(blocks)) == len(blocks) for blocks in owned), "a request holds a block twice"
             pool.check_integrity(np.bincount(np.concatenate([NO_BLOCKS, *owned]), minlength=pool.num_blocks))
+            pool.check_reserved([pool.placement.reserved_blocks(request_id) for request_id in self._records])
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from octavo import __version__
 from octavo.server import errors, health
+from octavo.server.admin import Admin
 from octavo.server.auth import ApiKeyMiddleware
 from octavo.server.metrics import MetricsRoute
 from octavo.server.openai.chat import ChatCompletions
@@ -30,19 +31,19 @@ def create_app(engine: ServedEngine, settings: ServerSettings, phases: Mapping[s
     """
     metrics = MetricsRoute(engine, settings.served_model_names[0], engine.info.phases if phases is None else phases)
     serving = Serving(engine, settings, metrics.requests)
-    models, tokenization = Models(serving), Tokenization(serving)
+    models, tokenization, admin = Models(serving), Tokenization(serving), Admin(engine)
     app = FastAPI(title="Octavo", version=__version__, redirect_slashes=False)
     app.state.serving = serving
 
     def get(path: str, endpoint: Any) -> None:
         app.add_api_route(path, endpoint, methods=["GET"], response_class=Response)
 
-    def post(path: str, endpoint: Any, body: type[BaseModel]) -> None:
-        schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
-        content = {"application/json": {"schema": schema}}
-        app.add_api_route(
-            path, endpoint, methods=["POST"], response_class=Response, openapi_extra={"requestBody": {"content": content, "required": True}}
-        )
+    def post(path: str, endpoint: Any, body: type[BaseModel] | None = None) -> None:
+        extra: dict[str, Any] = {}
+        if body is not None:
+            schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
+            extra = {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
+        app.add_api_route(path, endpoint, methods=["POST"], response_class=Response, openapi_extra=extra)
 
     get("/v1/models", models.list)
     get("/v1/models/{model:path}", models.get)
@@ -54,6 +55,8 @@ def create_app(engine: ServedEngine, settings: ServerSettings, phases: Mapping[s
     get("/ping", health.ping)
     get("/version", health.version)
     get("/metrics", metrics.show)
+    get("/admin/kv", admin.show_kv)
+    post("/admin/kv/reset", admin.reset_kv)
 
     errors.install(app)
     if settings.api_keys:

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 
-from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError, RequestFailedError
+from octavo.errors import EngineDeadError, EngineTimeoutError, InvalidRequestError, OctavoError, RequestFailedError
 from octavo.server.responses import JsonResponse
 
 logger = logging.getLogger(__name__)
@@ -46,6 +46,8 @@ def to_api_error(error: Exception) -> ApiError:
         return ApiError(400, str(error), param=error.field, code=error.code)
     if isinstance(error, EngineDeadError):
         return ApiError(503, "the engine is not running", code="engine_dead")
+    if isinstance(error, EngineTimeoutError):
+        return ApiError(504, str(error), code="engine_timeout")
     if isinstance(error, RequestFailedError):
         logger.error("%s", error)
         return ApiError(500, str(error), code="request_failed")

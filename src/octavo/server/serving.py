@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import Any, Protocol
 
 from octavo.config import EngineArgs
 from octavo.engine.client import EngineState, Health
@@ -24,7 +24,9 @@ class ServedEngine(Protocol):
     """What the server needs of octavo.engine.async_llm.AsyncLLMEngine."""
 
     tokenizer: Tokenizer
-    stats: EngineStats
+
+    @property
+    def stats(self) -> EngineStats: ...
 
     @property
     def args(self) -> EngineArgs: ...
@@ -41,6 +43,10 @@ class ServedEngine(Protocol):
     def stream(self, prepared: PreparedRequest) -> AsyncGenerator[RequestOutput, None]: ...
 
     def health(self) -> Health: ...
+
+    async def kv_usage(self) -> dict[str, Any]: ...
+
+    async def reset_prefix_cache(self) -> int: ...
 
 
 class Serving:

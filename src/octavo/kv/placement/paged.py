@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from octavo.kv.interfaces import BlockIds, PoolSpec
+from octavo.kv.interfaces import NO_BLOCKS, BlockIds, PoolSpec
 
 
 class PagedPlacement:
@@ -46,6 +46,9 @@ class PagedPlacement:
         top = self._num_free + len(blocks)
         self._stack[self._num_free : top] = blocks[::-1]
         self._num_free = top
+
+    def reserved_blocks(self, owner: str) -> BlockIds:
+        return NO_BLOCKS
 
     def free_blocks(self) -> BlockIds:
         return self._stack[: self._num_free].copy()

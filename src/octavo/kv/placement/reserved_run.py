@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from octavo.kv.interfaces import BlockIds
+from octavo.kv.interfaces import NO_BLOCKS, BlockIds
 
 
 class Run:
@@ -61,6 +61,10 @@ class ReservedRunPlacement(ABC):
             del self._runs[owner]
             self._num_reserved -= run.length
             self._give_back(run)
+
+    def reserved_blocks(self, owner: str) -> BlockIds:
+        run = self._runs.get(owner)
+        return NO_BLOCKS if run is None else np.arange(run.start + run.num_given, run.start + run.length, dtype=np.int32)
 
     @abstractmethod
     def _reserve(self, num_blocks: int) -> Run | None:

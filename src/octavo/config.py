@@ -91,6 +91,18 @@ class EngineArgs:
     kv_prefix_index: str | None = setting(None, "Override how shared prefixes are found.", numerics=False)
     kv_eviction: str | None = setting(None, "Override which idle cached block goes first.", numerics=False)
     kv_admission: str | None = setting(None, "Override when a waiting request may start.", numerics=False)
+    preemption_mode: str = setting(
+        "recompute",
+        "What becomes of a preempted request's KV: computed again, or kept in host memory as far as --swap-space goes.",
+        numerics=False,
+        choices=("recompute", "swap"),
+    )
+    swap_space: float = setting(
+        4.0, "GiB of host memory for preempted requests, under --preemption-mode swap.", numerics=False, low=0, high=2**20
+    )
+    preemption_victim: str = setting(
+        "last", "Who is preempted: last (in rank), cheapest (fewest tokens to compute again), or a plugin's.", numerics=False
+    )
     enforce_eager: bool = setting(False, "Run the ops one by one, unfused.", numerics=True)
     num_threads: int | None = setting(
         None, "Compute threads; by default from CPU affinity and the cgroup's quota.", numerics=False, low=1, high=1024

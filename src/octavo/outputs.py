@@ -111,6 +111,11 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     generation_tokens: int = 0
     preemptions: int = 0
     recomputed_tokens: int = 0
+    swapped_out_blocks: int = 0
+    """KV blocks of preempted requests saved to host memory, and loaded again."""
+    swapped_in_blocks: int = 0
+    swap_bytes: int = 0
+    """Host memory that holds such blocks now."""
     prefix_queries: int = 0
     """Prompt tokens looked up in the prefix index, and found."""
     prefix_hits: int = 0

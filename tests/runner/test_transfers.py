@@ -86,7 +86,7 @@ def test_a_failed_transfer_fails_its_request_alone(runner: ModelRunner) -> None:
             scheduled.new.append(NewRequestData(request_id, job.prompt, len(job.prompt), job.params, 0, blocks))
             scheduled.num_scheduled_tokens[request_id] = len(job.prompt)
         output = runner.execute(scheduled)
-        assert lost.data is None
+        assert lost.failed and lost.data is None
         assert output.sampled.keys() == {"good"} and output.errors.keys() == {name}
         assert output.errors[name].startswith("its KV blocks could not be ")
         first_token = output.sampled["good"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from support.combinations import valid_combinations
 from support.simulation import Simulation
 
 
-def simulation(policies: dict[str, str], num_blocks: int, block_size: int, max_model_len: int, **settings: int) -> Simulation:
+def simulation(policies: dict[str, str], num_blocks: int, block_size: int, max_model_len: int, **settings: Any) -> Simulation:
     """A static placement needs room for a slot."""
     if policies["placement"] == "static":
         max_model_len = min(max_model_len, num_blocks * block_size)
@@ -29,6 +31,8 @@ def simulations(policies: dict[str, str]) -> st.SearchStrategy[Simulation]:
         scheduling_policy=st.sampled_from(["fcfs", "priority"]),
         max_drafts=st.integers(1, 4),
         lag=st.integers(0, 2),
+        swap_blocks=st.sampled_from([0, 0, 3, 1000]),
+        victim=st.sampled_from(["last", "cheapest"]),
     )
 
 
@@ -84,7 +88,7 @@ def test_random_schedules(policies: dict[str, str], data: st.DataObject) -> None
     sim.check_idle()
     for name in sim.cores.keys() - aborted:
         sim.check_output(name)
-    if sim.scheduling_policy == "fcfs":
+    if sim.scheduling_policy == "fcfs" and sim.victim == "last":
         most = max(request.num_preemptions for request in sim.requests.values())
         assert most < sim.max_num_seqs or sim.prefix_index != "none"
         assert sim.admission != "guaranteed" or not sim.scheduler.stats().preemptions

@@ -149,11 +149,20 @@ class Simulation:
     eviction: str = "lru"
     max_drafts: int = 1
     lag: int = 0
+    swap_blocks: int = 0
+    victim: str = "last"
 
     def __post_init__(self) -> None:
         policies = {seam: getattr(self, seam) for seam in ("placement", "prefix_index", "eviction", "admission")}
         self.kv = KVCacheManager(
-            [LayerGroup("all", 1, 64)], [self.num_blocks], self.block_size, policies, "simulated", self.max_num_seqs, self.max_model_len
+            [LayerGroup("all", 1, 64)],
+            [self.num_blocks],
+            self.block_size,
+            policies,
+            "simulated",
+            self.max_num_seqs,
+            self.max_model_len,
+            swap_bytes=64 * self.swap_blocks,
         )
         config = SchedulerConfig(
             max_num_seqs=self.max_num_seqs,
@@ -161,6 +170,7 @@ class Simulation:
             max_model_len=self.max_model_len,
             enable_chunked_prefill=self.enable_chunked_prefill,
             scheduling_policy=self.scheduling_policy,
+            preemption_victim=self.victim,
         )
         self.now = 1000.0
         self.scheduler = Scheduler(config, self.kv, clock=lambda: self.now)
@@ -234,3 +244,4 @@ class Simulation:
         self.scheduler.check_integrity()
         usage = self.kv.usage().groups[0]
         assert usage.held == 0 and usage.cached + usage.free == usage.total
+        assert self.kv.swap.nbytes == 0

@@ -66,6 +66,7 @@ class EngineCore:
                 runner_info.numerics_id,
                 args.max_num_seqs,
                 plan.max_model_len,
+                swap_bytes=int(args.swap_space * 2**30) if args.preemption_mode == "swap" else 0,
             )
             self.scheduler = Scheduler(SchedulerConfig.from_args(args, plan.max_model_len), self.kv)
         self.info = _describe(args, runner_info, plan, phases)

@@ -57,6 +57,10 @@ class BlockPool:
         """How many of these cached blocks no request uses: sharing them takes that many from ``num_available``."""
         return len(blocks) - int(np.count_nonzero(self._ref_counts[blocks]))
 
+    def count_private(self, blocks: BlockIds) -> int:
+        """How many of these blocks one request alone uses; negative ids are none."""
+        return int(np.count_nonzero(self._ref_counts[blocks[blocks >= 0]] == 1))
+
     def allocate(self, owner: str, count: int, reserve: int) -> BlockIds | None:
         """``count`` blocks with one reference each, evicting as needed; None if they cannot be had (see Placement.allocate)."""
         if not count:

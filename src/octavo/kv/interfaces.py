@@ -1,15 +1,15 @@
-"""The four seams of the KV core. Each is a small policy, chosen by name (octavo.kv.policies); kv/ knows no model.
+"""The seams of the KV core. Each is a small policy, chosen by name (octavo.kv.policies); kv/ knows no model.
 
 Block ids are indices 0 … num_blocks - 1 of one layer group's pool; bulk operations pass them as int32 arrays, because a
 128k context has 8,192 of them and must not cost a Python loop. Arrays that a policy returns belong to the caller; arrays that
 it is given it must not keep or change.
 
-Placement, prefix index and eviction are built once a layer group, from a PoolSpec; admission is built once.
+Placement, prefix index and eviction are built once a layer group, from a PoolSpec; admission and the victim rule are built once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
@@ -172,3 +172,40 @@ class Admission(Protocol):
 
     def finished(self, stated: int, generated: int) -> None:
         """A request that might have generated ``stated`` tokens came to its end with ``generated`` of them; aborted ones are not told."""
+
+
+class VictimCandidate(Protocol):
+    """A running request that may be preempted for another."""
+
+    @property
+    def request_id(self) -> str: ...
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """What it has computed or found, and may have to compute again."""
+
+    @property
+    def num_remaining_tokens(self) -> int:
+        """Most tokens that it may still compute."""
+
+    @property
+    def num_preemptions(self) -> int:
+        """Times that it was preempted."""
+
+    @property
+    def blocks_freed(self) -> int:
+        """Blocks that others can have if it goes: those that it alone uses. Costs O(its blocks)."""
+
+
+class Victim(Protocol):
+    """Decides who is preempted when the pool is full. Built once.
+
+    It is asked for one victim at a time, and again if that was not enough. Whatever it chooses, a request is its choice a bounded
+    number of times, and only for one that ranks before it (octavo.scheduler.victims).
+    """
+
+    def choose(self, candidates: Sequence[VictimCandidate], needed: int) -> int:
+        """Index of the one to preempt. ``candidates``, at least one, are in order of rank: the last to have started comes last.
+
+        ``needed``: how many blocks more the one that asks could use now; 0 if it wants a seat.
+        """

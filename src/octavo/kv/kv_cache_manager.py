@@ -13,21 +13,35 @@ from octavo.kv.block_pool import BlockPool
 from octavo.kv.interfaces import NO_BLOCKS, BlockIds, KVGroup, PoolSpec
 from octavo.kv.policies import choose
 from octavo.kv.request_blocks import Ledger, RequestBlocks
-from octavo.kv.transfers import Transfer
+from octavo.kv.swap import SwapSpace
+from octavo.kv.transfers import LoadBlocks, StoredPrefix, Transfer
 from octavo.kv.usage import GroupUsage, KVUsage
 from octavo.request import Request
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixHit:
-    """Cached blocks that hold the first ``num_tokens`` tokens of a request: found, not yet taken.
+    """The first ``num_tokens`` tokens of a request need not be computed: found, not yet taken.
 
     Valid until blocks are allocated or the cache is reset.
     """
 
     blocks: list[BlockIds]
-    """Per group."""
+    """Per group, the cached blocks of the first of these tokens."""
     num_tokens: int
+    num_loaded: int = 0
+    """Of these tokens the last, which are not in ``blocks`` but in ``stored``."""
+    stored: StoredPrefix | None = None
+
+    @property
+    def num_shared(self) -> int:
+        """Tokens in ``blocks``."""
+        return self.num_tokens - self.num_loaded
+
+    def loaded_blocks(self, block_size: int) -> list[tuple[int, int]]:
+        """Per group, the positions [start, end) of the blocks to be loaded."""
+        shared, end = self.num_shared // block_size, -(-self.num_tokens // block_size)
+        return [] if self.stored is None else [(max(shared, first), end) for first, _ in self.stored.parts]
 
 
 class Allocation:
@@ -50,7 +64,7 @@ class Allocation:
 
     def rollback(self) -> None:
         if self._manager is not None:
-            self._manager._shrink(self._request_id, self._first)
+            self._manager._undo(self._request_id, self._first)
             self._manager = None
 
 
@@ -74,8 +88,9 @@ class KVCacheManager:
         numerics_id: str,
         max_num_seqs: int = 1,
         max_model_len: int | None = None,
+        swap_bytes: int = 0,
     ) -> None:
-        """``num_blocks`` per group; what placement is told besides: see PoolSpec.
+        """``num_blocks`` per group; what placement is told besides: see PoolSpec. ``swap_bytes``: of host memory for preempted requests.
 
         Raises:
             InvalidRequestError: for policies that are unknown, clash, or cannot serve such a pool.
@@ -85,6 +100,7 @@ class KVCacheManager:
         self.block_size = block_size
         self.numerics_id = numerics_id
         self.pools = [BlockPool(PoolSpec(count, block_size, max_num_seqs, max_model_len), chosen) for count in num_blocks]
+        self.swap = SwapSpace(self.groups, swap_bytes)
         self.transfers: list[Transfer] = []
         """Blocks to move before the next step, in order; the scheduler takes them."""
         self._admission = chosen.admission
@@ -112,10 +128,17 @@ class KVCacheManager:
         return num_tokens <= self.capacity
 
     def get_computed_blocks(self, request: Request) -> PrefixHit:
-        """The longest cached prefix of a request that is not running, but never its last token, whose logits are needed.
-
-        Prompt log-probabilities need the logits of every prompt token, so a request that wants them finds nothing.
+        """What a request that is not running need not compute: its longest cached prefix, and what was kept of it beyond that when it was
+        preempted. Never its last token, whose logits are needed.
         """
+        hit = self._find_cached(request)
+        stored = self.swap.find(request.request_id)
+        if stored is None or stored.num_tokens <= hit.num_tokens:
+            return hit
+        return PrefixHit(hit.blocks, stored.num_tokens, stored.num_tokens - hit.num_tokens, stored)
+
+    def _find_cached(self, request: Request) -> PrefixHit:
+        """In the prefix index. Prompt log-probabilities need the logits of every prompt token: who wants them finds nothing."""
         if not self._caches or request.sampling_params.prompt_logprobs is not None:
             return self._no_hit
         num_blocks = (request.num_tokens - 1) // self.block_size
@@ -129,7 +152,7 @@ class KVCacheManager:
         """Whether admission lets a waiting request start; ``without``: if these running ones were preempted first."""
         gone = [other.request_id for other in without]
         spared = [self._records[request_id] for request_id in gone]
-        shared = hit.num_tokens // self.block_size
+        shared = hit.num_shared // self.block_size
         to_prefill = self._blocks_for(request.num_tokens) - shared
         in_all = self._blocks_for(request.max_num_tokens - 1)
         to_complete = in_all - shared
@@ -170,6 +193,8 @@ class KVCacheManager:
                 self._shrink(request.request_id, first)
         if not granted:
             return None
+        if hit is not None and hit.stored is not None:
+            self._load(request.request_id, record, hit, hit.stored)
         return Allocation(self, request.request_id, first, [table.view(first).copy() for table in record.tables])
 
     def mark_computed(self, request: Request, num_tokens: int) -> None:
@@ -195,14 +220,45 @@ class KVCacheManager:
         stated = request.max_num_tokens - request.num_prompt_tokens
         self._admission.finished(stated, min(request.num_output_tokens, stated))  # drafts may have gone past the end
 
+    def started(self, request: Request, hit: PrefixHit) -> None:
+        """The growth by which a request started, or resumed, with ``hit`` is final: nothing of it need be kept outside the pool."""
+        loaded = hit.loaded_blocks(self.block_size)
+        self.swap.blocks_in += sum(end - start for start, end in loaded)
+        self.swap.drop(request.request_id)
+
+    def preempt(self, request: Request) -> int:
+        """Take all blocks of a running request; how many of its computed tokens are saved in the swap space, for when it resumes."""
+        tables = [table.view(0, self._blocks_for(request.num_computed_tokens)) for table in self._records[request.request_id].tables]
+        saves = self.swap.save(request.request_id, request.num_computed_tokens, tables)
+        self.transfers += saves
+        self._shrink(request.request_id, 0)
+        return request.num_computed_tokens if saves else 0
+
     def free(self, request: Request) -> None:
         """Give back all that a request holds, which may be nothing; what is cached stays until it is evicted."""
+        self.swap.drop(request.request_id)
         self._shrink(request.request_id, 0)
 
     def take_transfers(self) -> list[Transfer]:
         """What the step that is now planned has to move first."""
         taken, self.transfers = self.transfers, []
         return taken
+
+    def blocks_wanted(self, request: Request, num_tokens: int, hit: PrefixHit | None = None) -> int:
+        """How many blocks more than can be had now it takes to store a request's first ``num_tokens`` tokens; at least 0.
+
+        Of the group that is shortest.
+        """
+        record = self._records.get(request.request_id)
+        held = record.num_blocks if record else 0
+        shared = hit.num_shared // self.block_size if hit else 0
+        available = min(pool.num_available for pool in self.pools)
+        return max(0, self._blocks_for(num_tokens) - held - shared - available)
+
+    def blocks_freed_by(self, request: Request) -> int:
+        """Blocks that others could have if this running request were preempted: those that it alone uses. Of the group with the fewest."""
+        tables = self._records[request.request_id].tables
+        return min(pool.count_private(table.view()) for pool, table in zip(self.pools, tables, strict=True))
 
     def block_ids(self, request: Request) -> list[BlockIds]:
         """Per group, its blocks in order of position."""
@@ -232,6 +288,8 @@ class KVCacheManager:
         """
         if running is not None:
             assert self._records.keys() == {request.request_id for request in running}, "blocks of a request that does not run"
+            assert not self._records.keys() & self.swap.request_ids, "blocks of a running request are kept in the swap space"
+        self.swap.check_integrity()
         ledger = Ledger()
         for record in self._records.values():
             ledger.add(record, self.block_size)
@@ -271,10 +329,21 @@ class KVCacheManager:
             table.append(blocks)
         self._ledger.remove(record, self.block_size)
         record.num_blocks = num_blocks
-        record.num_computed += hit.num_tokens
-        record.num_offered += hit.num_tokens // self.block_size
+        record.num_computed += hit.num_shared
+        record.num_offered += hit.num_shared // self.block_size
         self._ledger.add(record, self.block_size)
         return True
+
+    def _load(self, request_id: str, record: RequestBlocks, hit: PrefixHit, stored: StoredPrefix) -> None:
+        """Have what was kept outside the pool loaded into the blocks behind the shared ones."""
+        ranges = hit.loaded_blocks(self.block_size)
+        for group, (table, (start, end), (first, source)) in enumerate(zip(record.tables, ranges, stored.parts, strict=True)):
+            self.transfers.append(LoadBlocks(group, table.view(start, end).copy(), source, start - first, request_id))
+
+    def _undo(self, request_id: str, num_blocks: int) -> None:
+        """A growth did not come about: nothing is loaded into it."""
+        self.transfers = [each for each in self.transfers if not (isinstance(each, LoadBlocks) and each.request_id == request_id)]
+        self._shrink(request_id, num_blocks)
 
     def _shrink(self, request_id: str, num_blocks: int) -> None:
         """Release every block past the first ``num_blocks``; with none left the record goes too."""

@@ -13,11 +13,22 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from octavo.errors import InvalidRequestError
-from octavo.kv.interfaces import Admission, Eviction, Placement, PrefixIndex
+from octavo.kv.interfaces import Admission, Eviction, Placement, PrefixIndex, Victim
 
 GROUP = "octavo.kv"
 
-PROTOCOLS: dict[str, type] = {"placement": Placement, "prefix_index": PrefixIndex, "eviction": Eviction, "admission": Admission}
+PROTOCOLS: dict[str, type] = {
+    "placement": Placement,
+    "prefix_index": PrefixIndex,
+    "eviction": Eviction,
+    "admission": Admission,
+    "victim": Victim,
+}
+
+
+def setting_of(seam: str) -> str:
+    """The field of EngineArgs that chooses a seam's policy."""
+    return "preemption_victim" if seam == "victim" else f"kv_{seam}"
 
 
 def plugin_names(seam: str) -> list[str]:
@@ -65,4 +76,5 @@ def _members(protocol: type) -> list[str]:
 
 def _broken(seam: str, name: str, entry: EntryPoint, what: str) -> InvalidRequestError:
     package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
-    return InvalidRequestError(f"kv_{seam} = {name!r}: the plugin {entry.value}, of {package}, {what}", field=f"kv_{seam}")
+    field = setting_of(seam)
+    return InvalidRequestError(f"{field} = {name!r}: the plugin {entry.value}, of {package}, {what}", field=field)

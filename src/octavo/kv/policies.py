@@ -13,15 +13,17 @@ from octavo.kv.admission.predicted import PredictedAdmission
 from octavo.kv.eviction.cost import CostEviction
 from octavo.kv.eviction.lfu import LFUEviction
 from octavo.kv.eviction.lru import LRUEviction
-from octavo.kv.interfaces import Admission, Eviction, Placement, PoolSpec, PrefixIndex
+from octavo.kv.interfaces import Admission, Eviction, Placement, PoolSpec, PrefixIndex, Victim
 from octavo.kv.placement.contiguous import ContiguousPlacement
 from octavo.kv.placement.contiguous_best import BestFitPlacement
 from octavo.kv.placement.paged import PagedPlacement
 from octavo.kv.placement.static import StaticPlacement
-from octavo.kv.plugins import load_plugin, plugin_names
+from octavo.kv.plugins import load_plugin, plugin_names, setting_of
 from octavo.kv.prefix_index.hash import HashPrefixIndex
 from octavo.kv.prefix_index.none import NoPrefixIndex
 from octavo.kv.prefix_index.radix import RadixPrefixIndex
+from octavo.kv.victim.cheapest import CheapestVictim
+from octavo.kv.victim.last import LastVictim
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ ADMISSIONS: dict[str, Callable[[], Admission]] = {
     "guaranteed": GuaranteedAdmission,
     "predicted": PredictedAdmission,
 }
+VICTIMS: dict[str, Callable[[], Victim]] = {"last": LastVictim, "cheapest": CheapestVictim}
 
 _RUN_IS_ONE = "a request's run of blocks goes back as a whole when it ends, and a block that others share would outlive it"
 REQUIRED: dict[str, tuple[str, str]] = {
@@ -82,6 +85,15 @@ def choose(names: Mapping[str, str]) -> Policies:
     return chosen
 
 
+def choose_victim(name: str) -> Victim:
+    """The rule for who is preempted; it goes with every other policy.
+
+    Raises:
+        InvalidRequestError: for an unknown name: it lists those there are.
+    """
+    return _named("victim", {"victim": name}, VICTIMS)()
+
+
 def _named(seam: str, names: Mapping[str, str], table: Mapping[str, Callable[..., T]]) -> Callable[..., T]:
     name = names[seam]
     if name in table:
@@ -90,4 +102,5 @@ def _named(seam: str, names: Mapping[str, str], table: Mapping[str, Callable[...
         return load_plugin(seam, name)
     except KeyError:
         known = ", ".join([*table, *plugin_names(seam)])
-        raise InvalidRequestError(f"kv_{seam} = {name!r}: choose one of {known}", field=f"kv_{seam}") from None
+        field = setting_of(seam)
+        raise InvalidRequestError(f"{field} = {name!r}: choose one of {known}", field=field) from None

@@ -23,7 +23,23 @@ class HostBlocks:
     """Blocks' bytes outside the pool."""
 
     data: BlockBytes | None = None
-    """None until they have been saved, and for good if they could not be."""
+    """None until they have been saved."""
+    failed: bool = False
+    """They could not be saved."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredPrefix:
+    """The blocks of a request's first ``num_tokens`` tokens, kept outside the pool."""
+
+    num_tokens: int
+    parts: tuple[tuple[int, HostBlocks], ...]
+    """Per group: the position of the first block that is kept, and the blocks from there on. What lies before it is behind a window."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether some of it could not be saved."""
+        return any(source.failed for _, source in self.parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +55,7 @@ class CopyBlocks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SaveBlocks:
-    """Keep the bytes of ``blocks`` in ``into``. One that fails leaves it empty, and no request fails for it."""
+    """Keep the bytes of ``blocks`` in ``into``. One that fails says so in ``into``, and no request fails for it."""
 
     group: int
     blocks: BlockIds

@@ -21,12 +21,15 @@ _GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
         "Share of the KV pool's slots that hold a token some running request attends to, 0 to 1.",
         lambda s: s.kv.get("live_of_total", 0.0),
     ),
+    ("kv_swap_bytes", "Host memory that holds KV of preempted requests.", lambda s: s.swap_bytes),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("prompt_tokens", "Prompt tokens computed, or found in the prefix cache.", lambda s: s.prompt_tokens),
     ("generation_tokens", "Tokens generated.", lambda s: s.generation_tokens),
     ("num_preemptions", "Times a running request lost its blocks to others.", lambda s: s.preemptions),
     ("recomputed_tokens", "Tokens computed again after a preemption.", lambda s: s.recomputed_tokens),
+    ("kv_swapped_out_blocks", "KV blocks of preempted requests saved to host memory.", lambda s: s.swapped_out_blocks),
+    ("kv_swapped_in_blocks", "KV blocks of preempted requests loaded from host memory.", lambda s: s.swapped_in_blocks),
     ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", lambda s: s.prefix_queries),
     ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", lambda s: s.prefix_hits),
     ("engine_steps", "Steps run.", lambda s: s.steps),

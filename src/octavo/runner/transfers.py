@@ -29,7 +29,9 @@ def carry_out(transfers: Sequence[Transfer], mover: BlockMover) -> dict[str, str
         try:
             _move(transfer, mover)
         except (IndexError, ValueError, MemoryError) as error:
-            if not isinstance(transfer, SaveBlocks):
+            if isinstance(transfer, SaveBlocks):
+                transfer.into.failed = True
+            else:
                 kind = "copied" if isinstance(transfer, CopyBlocks) else "loaded"
                 errors.setdefault(transfer.request_id, f"its KV blocks could not be {kind}: {error}")
     return errors

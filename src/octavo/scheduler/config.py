@@ -25,6 +25,7 @@ class SchedulerConfig:
     """Most tokens of one sequence, prompt and output."""
     enable_chunked_prefill: bool = True
     scheduling_policy: str = "fcfs"
+    preemption_victim: str = "last"
 
     def __post_init__(self) -> None:
         if self.scheduling_policy not in POLICIES:
@@ -46,4 +47,5 @@ class SchedulerConfig:
             max_model_len=max_model_len,
             enable_chunked_prefill=args.enable_chunked_prefill,
             scheduling_policy=args.scheduling_policy,
+            preemption_victim=args.preemption_victim,
         )

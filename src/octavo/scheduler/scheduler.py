@@ -15,9 +15,11 @@ from octavo.outputs import EngineCoreOutput, EngineStats, FinishReason
 from octavo.request import Request, RequestStatus
 from octavo.scheduler.config import SchedulerConfig
 from octavo.scheduler.output import RunnerOutput, SchedulerOutput
+from octavo.scheduler.preemption_log import PreemptionLog
 from octavo.scheduler.queue import RequestQueue
 from octavo.scheduler.step import Step
 from octavo.scheduler.stops import Stop, stop_after
+from octavo.scheduler.victims import VictimChooser
 
 
 class Scheduler:
@@ -31,11 +33,16 @@ class Scheduler:
     and the block was not shared, since only blocks confirmed by ``mark_computed`` are.
 
     **Preemption cannot thrash.** A request gives way only to one that ranks before it: of a class that is served first, or of its own
-    class and started earlier. It resumes before any newcomer of its class starts, and only when its whole prefill fits. When it gives
-    way, fewer blocks are left than its prefill needs (or the one that took them would have had enough without it), and until a
-    request ends the running only take more. So between two preemptions of a request, one that ranks before it ends: it is preempted
-    at most as often as requests that rank before it run during its life. Under fcfs those ran when it first started: there are
-    fewer than max_num_seqs. (One that finds its tokens in others' cached blocks may resume sooner; those it need not recompute.)
+    class and started earlier. It resumes before any newcomer of its class starts, and only when its whole prefill fits. Let the victim be
+    the last in rank. When it gives way, fewer blocks are left than its prefill needs (or the one that took them would have had enough
+    without it), and until a request ends the running only take more. So between two preemptions of a request, one that ranks before it
+    ends: it is preempted at most as often as requests that rank before it run during its life. Under fcfs those ran when it first
+    started: there are fewer than max_num_seqs. (One that finds its tokens in others' cached blocks, or in the swap space, may resume
+    with less to compute, but not with fewer blocks.)
+
+    Another rule for the victim may choose a request that could resume at once, but each request MOST_CHOICES times at most
+    (octavo.scheduler.victims). All other victims are the last in rank, so between two of these preemptions of a request, one that ranks
+    before it ends, or another request was chosen: the number is bounded too, and when the choices are used up the proof above holds.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, clock: Callable[[], float] = time.time) -> None:
@@ -48,6 +55,8 @@ class Scheduler:
         self.running: list[Request] = []
         """In order of rank."""
         self._clock = clock
+        self._victims = VictimChooser(config.preemption_victim, kv)
+        self._log = PreemptionLog(clock)
         self._steps_in_flight: deque[tuple[int, list[tuple[Request, int]]]] = deque()
         self._removed: list[str] = []
         self._outbox: list[EngineCoreOutput] = []  # ends that no step brought about
@@ -129,7 +138,7 @@ class Scheduler:
                 if not step.ends and len(self.running) == 1:
                     self._give_up(request)
                 return
-            self._preempt(self.running[-1])
+            self._preempt(step, self.kv.blocks_wanted(request, request.num_computed_tokens + count))
         step.advance(request, count, growth)
 
     def _start(self, request: Request, step: Step) -> bool:
@@ -167,13 +176,19 @@ class Scheduler:
         while not (self._has_seat(step) and self.kv.can_start(request, hit)):
             if step.position == len(self.running):
                 return False
-            self._preempt(self.running[-1])
+            self._preempt(step, self.kv.blocks_wanted(request, request.num_tokens, hit) if self._has_seat(step) else 0)
         return True
 
-    def _preempt(self, request: Request) -> None:
-        """Take all blocks from the last of the running; what it has computed is computed again when it resumes."""
+    def _preempt(self, step: Step, needed: int) -> None:
+        """Take all blocks from one of the running that have not had their turn, for a request that needs ``needed`` more.
+
+        What it has computed is kept in the swap space, if there is room, and else computed again when it resumes.
+        """
+        request = self._victims.choose(self.running[step.position :], needed)
+        before = self.kv.usage().held_of_total
         self._leave(request)
-        self.kv.free(request)
+        kept = self.kv.preempt(request)
+        self._log.preempted(request.request_id, request.num_computed_tokens, kept, before, self.kv.usage().held_of_total)
         request.status = RequestStatus.PREEMPTED
         request.num_preemptions += 1
         request.num_tokens_before_preemption = max(request.num_tokens_before_preemption, request.num_computed_tokens)
@@ -217,6 +232,7 @@ class Scheduler:
             if self.kv.caches and request.sampling_params.prompt_logprobs is None:
                 self._totals.prefix_queries += request.num_prompt_tokens
                 self._totals.prefix_hits += request.num_cached_tokens
+        self.kv.started(request, hit)
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = hit.num_tokens
         bisect.insort(self.running, request, key=_rank)
@@ -358,6 +374,9 @@ class Scheduler:
             running=len(self.running),
             waiting=len(self.waiting),
             oldest_waiting_s=max(self._clock() - longest.waiting_since, 0.0) if longest else 0.0,
+            swapped_out_blocks=self.kv.swap.blocks_out,
+            swapped_in_blocks=self.kv.swap.blocks_in,
+            swap_bytes=self.kv.swap.nbytes,
             kv=self.kv.usage(self.waiting.peek()).as_dict(),
         )
 
@@ -372,6 +391,7 @@ class Scheduler:
         assert [request.rank for request in self.running] == sorted({request.rank for request in self.running}), "running out of order"
         assert len(self.running) <= self.config.max_num_seqs, "more than max_num_seqs run"
         assert len(self.requests) == len(self.running) + len(self.waiting), "a request is neither running nor waiting"
+        assert self.kv.swap.request_ids <= self.requests.keys(), "blocks are kept of a request that has ended"
         for request in self.requests.values():
             running = request.status is RequestStatus.RUNNING
             assert running == (request in self.running), "a status is wrong"

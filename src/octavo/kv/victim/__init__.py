@@ -1,0 +1,1 @@
+"""Who is preempted, one policy a file."""

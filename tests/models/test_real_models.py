@@ -13,7 +13,7 @@ from octavo.runner.cpu_backend import build_cpu
 from octavo.runner.loading import load_model
 from octavo.tokenizer.load import load_tokenizer
 from support.oracles import transformers_model
-from support.steps import single_sequence_step
+from support.steps import num_groups, single_sequence_step
 
 CHUNK = 128
 TEXT = (Path(__file__).parents[2] / "benchmarks" / "fidelity" / "text.txt").read_text()
@@ -26,7 +26,7 @@ def largest_difference(path: Path, num_tokens: int) -> float:
     args = EngineArgs(model=str(path), dtype="float32")
     loaded = load_model(args)
     executor, _ = build_cpu(args, loaded)
-    executor.allocate_kv([num_tokens // 16 + 1], 16, "fp32")
+    executor.allocate_kv([num_tokens // 16 + 1] * num_groups(loaded.model), 16, "fp32")
     oracle = transformers_model(path)
     table = list(range(num_tokens // 16 + 1))
     worst = 0.0

@@ -103,7 +103,7 @@ def test_an_unknown_architecture_runs_as_the_reference_says(isa: str, matrix_for
     native = CpuExecutor(model, packed, vectors, isa=isa, pool=pool, eager=eager)
     native.allocate_kv([8], 8, "fp32")
     modes = {name: activation_of(w.format) for name, w in weights.items() if len(w.shape) == 2}
-    reference = ReferenceOps({name: dequantize(w) for name, w in weights.items()}, ReferenceKV(model.kv_layers(), 64), modes)
+    reference = ReferenceOps({name: dequantize(w) for name, w in weights.items()}, ReferenceKV(model.kv_layers(), [4]), modes)
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, VOCAB, 24).tolist(), rng.integers(0, VOCAB, 24).tolist()
     tables = [[3, 1, 6], [0, 5, 2]]

@@ -48,11 +48,11 @@ class Setup:
     modes: dict[str, str]
 
     def eager(self) -> list[np.ndarray]:
-        ops = ReferenceOps(self.matrices, ReferenceKV(self.model.kv_layers(), 64), self.modes)
+        ops = ReferenceOps(self.matrices, ReferenceKV(self.model.kv_layers(), [4, 4]), self.modes)
         return [ops.run(self.model, step) for step in self.steps()]
 
     def interpreted(self, program: Program) -> list[np.ndarray]:
-        ops = ReferenceOps(self.matrices, ReferenceKV(self.model.kv_layers(), 64))
+        ops = ReferenceOps(self.matrices, ReferenceKV(self.model.kv_layers(), [4, 4]))
         interpreter = Interpreter(ops, self.matrices, self.model.kv_layers())
         return [interpreter.run(program, step) for step in self.steps()]
 

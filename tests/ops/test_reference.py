@@ -28,7 +28,7 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def ops_with(**matrices: np.ndarray) -> ReferenceOps:
-    ops = ReferenceOps(matrices, ReferenceKV([], 0))
+    ops = ReferenceOps(matrices, ReferenceKV([], []))
     ops.inputs = single_sequence_step([1, 5, 3], 7, [0, 1])
     return ops
 
@@ -124,8 +124,8 @@ def test_activations_are_torchs(activation: Activation, oracle: object) -> None:
 
 def test_linear_rounds_its_input_as_the_format_says() -> None:
     x, w = random(2, 64), random(5, 64, seed=1)
-    ops = ReferenceOps({"w": w}, ReferenceKV([], 0), {"w": "bf16"})
+    ops = ReferenceOps({"w": w}, ReferenceKV([], []), {"w": "bf16"})
     want = torch.from_numpy(x).bfloat16().float() @ torch.from_numpy(w).T
     np.testing.assert_allclose(ops.linear(x, parameter("w", 5, 64)), want.numpy(), rtol=1e-5, atol=1e-5)
-    ops = ReferenceOps({"w": w}, ReferenceKV([], 0), {"w": "q8"})
+    ops = ReferenceOps({"w": w}, ReferenceKV([], []), {"w": "q8"})
     np.testing.assert_allclose(ops.linear(x, parameter("w", 5, 64)), dequantize_q8(*quantize_q8(x)) @ w.T, rtol=1e-6)

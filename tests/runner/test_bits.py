@@ -42,8 +42,8 @@ def runner_of(folder: Path, isa: str, threads: int, block_size: int, setting: st
         args = EngineArgs(
             model=str(folder), isa=isa, num_threads=threads, block_size=block_size, max_num_seqs=8, max_model_len=256, **SETTINGS[setting]
         )
-        _runners[key] = ModelRunner(args)
-        _runners[key].allocate_kv([NUM_BLOCKS * 16 // block_size])
+        runner = _runners[key] = ModelRunner(args)
+        runner.allocate_kv([NUM_BLOCKS * 16 // block_size] * len(runner.info().groups))
     return _runners[key]
 
 

@@ -47,7 +47,7 @@ class Interpreter:
         return self.matrices[parameter.name]
 
     def _layer(self, place: int, group: int) -> KVLayer:
-        return [layer for layer in self.layers if layer.group == group][place]
+        return next(layer for layer in self.layers if (layer.index, layer.group) == (place, group))
 
     def _embed(self, op: OpRecord) -> list[F32Array]:
         return [self.ops.embed(op.weights[0], op.floats[0])]  # type: ignore[arg-type]

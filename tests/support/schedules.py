@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +25,8 @@ class Job:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     computed: int = 0
-    blocks: list[int] = field(default_factory=list)
+    blocks: list[list[int]] = field(default_factory=list)
+    """Per layer group; -1 where it gave a block away."""
     in_batch: bool = False
 
     @property
@@ -45,13 +47,16 @@ def _exact(entry: TokenLogprobs) -> tuple[list[int], bytes, int]:
 
 
 class Driver:
-    """Blocks are given out once and never taken back, in an order of the test's choosing."""
+    """Blocks are given out in an order of the test's choosing. Those that a sliding window left behind are given to others first; no other
+    is taken back."""
 
-    def __init__(self, runner: Runner, block_size: int, block_order: list[int]) -> None:
+    def __init__(self, runner: Runner, block_size: int, block_orders: list[list[int]]) -> None:
+        """``block_orders``: per layer group, all its blocks."""
         self.runner, self.block_size = runner, block_size
-        self._blocks = iter(block_order)
+        self._windows = [group.window for group in runner.info().groups]
+        self._free = [list(reversed(order)) for order in block_orders]
         self._step = 0
-        self._cached: dict[tuple[int, ...], int] = {}
+        self._cached: list[dict[tuple[int, ...], int]] = [{} for _ in block_orders]
         self._removed: list[str] = []
 
     def step(self, counts: dict[str, int], jobs: dict[str, Job]) -> None:
@@ -61,16 +66,14 @@ class Driver:
         self._step += 1
         for name, count in counts.items():
             job = jobs[name]
-            wanted = -(-(job.computed + count) // self.block_size)
-            fresh = [next(self._blocks) for _ in range(wanted - len(job.blocks))]
-            job.blocks += fresh
+            fresh = [self._grow(job, group, count, jobs.values()) for group in range(len(self._windows))]
             if job.in_batch:
-                scheduled.running.append(RunningRequestData(name, job.computed, [np.asarray(fresh, np.int32)]))
+                scheduled.running.append(RunningRequestData(name, job.computed, fresh))
             else:
-                blocks = np.asarray(job.blocks, np.int32)
+                blocks = [np.asarray(table, np.int32) for table in job.blocks]
                 sent = len(job.prompt_logprobs)
                 scheduled.new.append(
-                    NewRequestData(name, job.tokens, len(job.prompt), job.params, job.computed, [blocks], num_prompt_logprobs_sent=sent)
+                    NewRequestData(name, job.tokens, len(job.prompt), job.params, job.computed, blocks, num_prompt_logprobs_sent=sent)
                 )
                 job.in_batch = True
             job.computed += count
@@ -82,20 +85,44 @@ class Driver:
         job.computed, job.blocks, job.in_batch = 0, [], False
 
     def reuse_prefix(self, job: Job) -> None:
-        """Start a job that is not in the batch on blocks which hold the same tokens already, but for its last token."""
-        while len(job.tokens) > job.computed + self.block_size:
-            block = self._cached.get(tuple(job.tokens[: job.computed + self.block_size]))
-            if block is None:
+        """Start a job that is not in the batch on blocks which hold the same tokens already, but for its last token: as many as leave no
+        group without one that its window reaches."""
+        size = self.block_size
+        prefixes = [tuple(job.tokens[:end]) for end in range(size, len(job.tokens), size)]
+        found = [[cached.get(prefix, -1) for prefix in prefixes] for cached in self._cached]
+        for count in range(len(prefixes), 0, -1):
+            firsts = [self._first(group, count * size) for group in range(len(found))]
+            if all(-1 not in blocks[first:count] for blocks, first in zip(found, firsts, strict=True)):
+                job.blocks = [[-1] * first + blocks[first:count] for blocks, first in zip(found, firsts, strict=True)]
+                job.computed = count * size
                 return
-            job.blocks.append(block)
-            job.computed += self.block_size
+
+    def _grow(self, job: Job, group: int, count: int, jobs: Collection[Job]) -> np.ndarray:
+        """Blocks for ``count`` more tokens, after those behind the window were given away."""
+        job.blocks = job.blocks or [[] for _ in self._windows]
+        table = job.blocks[group]
+        for index in range(min(self._first(group, job.computed), len(table))):
+            if table[index] >= 0 and sum(bool(other.blocks) and table[index] in other.blocks[group] for other in jobs) == 1:
+                self._free[group].append(table[index])
+                self._cached[group] = {key: block for key, block in self._cached[group].items() if block != table[index]}
+            table[index] = -1
+        fresh = [self._free[group].pop() for _ in range(-(-(job.computed + count) // self.block_size) - len(table))]
+        table += fresh
+        return np.asarray(fresh, np.int32)
+
+    def _first(self, group: int, position: int) -> int:
+        """The first block that a query at ``position`` reads."""
+        window = self._windows[group]
+        return max(0, position + 1 - window) // self.block_size if window else 0
 
     def _collect(self, result: RunnerOutput, counts: dict[str, int], jobs: dict[str, Job]) -> None:
         assert not result.errors
         for name in counts:
             job = jobs[name]
-            for index in range(job.computed // self.block_size):
-                self._cached.setdefault(tuple(job.tokens[: (index + 1) * self.block_size]), job.blocks[index])
+            for cached, table in zip(self._cached, job.blocks, strict=True):
+                for index in range(job.computed // self.block_size):
+                    if table[index] >= 0:
+                        cached.setdefault(tuple(job.tokens[: (index + 1) * self.block_size]), table[index])
             job.prompt_logprobs += result.prompt_logprobs.get(name, [])
             assert (name in result.sampled) == (job.computed == len(job.tokens))
             job.output += result.sampled.get(name, [])
@@ -104,7 +131,7 @@ class Driver:
 
 def run_alone(runner: Runner, job: Job, block_size: int) -> None:
     """The plain schedule: the whole prompt, then token by token, in blocks 0, 1, 2 …"""
-    driver = Driver(runner, block_size, list(range(10_000)))
+    driver = Driver(runner, block_size, [list(range(10_000)) for _ in runner.info().groups])
     while not job.done:
         driver.step({job.name: len(job.tokens) - job.computed}, {job.name: job})
     driver.remove(job)
@@ -113,9 +140,8 @@ def run_alone(runner: Runner, job: Job, block_size: int) -> None:
 
 def run_randomly(runner: Runner, jobs: list[Job], block_size: int, num_blocks: int, rng: random.Random) -> None:
     """A random schedule: random chunks, neighbours, block placement, preemptions and prefix hits."""
-    order = list(range(num_blocks))
-    rng.shuffle(order)
-    driver = Driver(runner, block_size, order)
+    orders = [rng.sample(range(num_blocks), num_blocks) for _ in runner.info().groups]
+    driver = Driver(runner, block_size, orders)
     by_name = {job.name: job for job in jobs}
     preemptions = 3
     while unfinished := [job for job in jobs if not job.done]:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from octavo.ops.spec import StepInputs
+from octavo.ops.spec import Model, StepInputs
+
+GROUPS = 2
+"""Layer groups that a model may have here; all have the same blocks."""
+
+
+def num_groups(model: Model) -> int:
+    """How many layer groups it has."""
+    return 1 + max(layer.group for layer in model.kv_layers())
 
 
 def single_sequence_step(token_ids: Sequence[int], start: int, table: Sequence[int], block_size: int = 16) -> StepInputs:
@@ -19,8 +27,8 @@ def single_sequence_step(token_ids: Sequence[int], start: int, table: Sequence[i
         positions=positions,
         query_start=np.asarray([0, n], np.int32),
         seq_lens=np.asarray([start + n], np.int32),
-        block_tables=[blocks],
-        slot_mapping=[blocks[0][positions // block_size] * np.int32(block_size) + positions % block_size],
+        block_tables=[blocks] * GROUPS,
+        slot_mapping=[blocks[0][positions // block_size] * np.int32(block_size) + positions % block_size] * GROUPS,
         logits_rows=np.arange(n, dtype=np.int32),
         block_size=block_size,
     )
@@ -38,8 +46,8 @@ def mixed_step(sequences: Sequence[tuple[Sequence[int], int, int]], tables: Sequ
         positions=positions,
         query_start=query_start,
         seq_lens=np.asarray([first + count for _, first, count in sequences], np.int32),
-        block_tables=[blocks],
-        slot_mapping=[(blocks[owner, positions // block_size] * block_size + positions % block_size).astype(np.int32)],
+        block_tables=[blocks] * GROUPS,
+        slot_mapping=[(blocks[owner, positions // block_size] * block_size + positions % block_size).astype(np.int32)] * GROUPS,
         logits_rows=(query_start[1:] - 1).astype(np.int32),
         block_size=block_size,
     )

@@ -57,7 +57,7 @@ class Decoder:
         if not config.tie_word_embeddings:
             self.head = Parameter("head", vocab, ("vocab", "embed"), "output.weight", "lm_head.weight")
         self.layers = [self.layer_parameters(i) for i in range(config.num_layers)]
-        self._kv = [KVLayer(i, 0, config.num_kv_heads, config.head_dim) for i in range(config.num_layers)]
+        self._kv = self._kv_layers()
         self._rope = self.rope(config.rope_theta, scaled=True)
         self._local_rope = self.rope(config.local_rope_theta, scaled=False) if config.local_rope_theta else self._rope
 
@@ -67,8 +67,16 @@ class Decoder:
         return found if self.head is self.embedding else [*found, self.head]
 
     def kv_layers(self) -> list[KVLayer]:
-        """Its layers' KV; all in one group."""
+        """Its layers' KV, in the order of the layers: one group for those that see everything, one for each sliding window."""
         return self._kv
+
+    def _kv_layers(self) -> list[KVLayer]:
+        windows = [self.attention_spec(i).window for i in range(self.config.num_layers)]
+        groups = sorted(set(windows))
+        return [
+            KVLayer(windows[:i].count(window), groups.index(window), self.config.num_kv_heads, self.config.head_dim, window)
+            for i, window in enumerate(windows)
+        ]
 
     def forward(self, ops: Ops[T]) -> T:
         """Logits [logits rows, vocab] of a step."""

@@ -72,13 +72,13 @@ class CpuExecutor:
 
 
 def kv_groups(layers: Sequence[KVLayer]) -> list[list[KVLayer]]:
-    """Layers by group, in order. Raises ValueError when a group's layers differ in heads or size."""
+    """Layers by group, in order. Raises ValueError when a group's layers differ in heads, size or window."""
     groups: list[list[KVLayer]] = [[] for _ in range(1 + max(layer.group for layer in layers))]
     for layer in layers:
         groups[layer.group].append(layer)
     for index, group in enumerate(groups):
-        if len({(layer.num_kv_heads, layer.head_dim) for layer in group}) != 1:
-            raise ValueError(f"layer group {index}: its layers differ in KV heads or head size")
+        if len({(layer.num_kv_heads, layer.head_dim, layer.window) for layer in group}) != 1:
+            raise ValueError(f"layer group {index}: its layers differ in KV heads, head size or window")
     return groups
 
 

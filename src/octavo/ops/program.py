@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from octavo.ops.spec import Activation, AttentionSpec, KVLayer, Model, Ops, Parameter, Rope
@@ -99,16 +99,11 @@ class Program:
 
 
 class Tracer(Ops[Value]):
-    """Records ops. ``layers`` are the model's KV layers: native storage counts them within their group."""
+    """Records ops."""
 
-    def __init__(self, layers: Sequence[KVLayer]) -> None:
+    def __init__(self) -> None:
         self.ops: list[OpRecord] = []
         self._ids = 0
-        self._place: dict[int, int] = {}
-        seen: dict[int, int] = defaultdict(int)
-        for layer in layers:
-            self._place[layer.index] = seen[layer.group]
-            seen[layer.group] += 1
 
     def _new(self, columns: int, rows: str = "tokens") -> Value:
         self._ids += 1
@@ -152,12 +147,12 @@ class Tracer(Ops[Value]):
     def kv_write(self, k: Value, v: Value, layer: KVLayer) -> None:
         width = layer.num_kv_heads * layer.head_dim
         _require(k.columns == v.columns == width, f"K {k} and V {v} must have {width} columns")
-        self._emit("kv_write", [k, v], None, ints=[self._place[layer.index], layer.group])
+        self._emit("kv_write", [k, v], None, ints=[layer.index, layer.group])
 
     def attention(self, q: Value, layer: KVLayer, spec: AttentionSpec) -> Value:
         _require(q.columns == spec.num_heads * layer.head_dim, f"Q {q} must have {spec.num_heads} heads of {layer.head_dim}")
         out = self._new(q.columns)
-        ints = [self._place[layer.index], layer.group, spec.num_heads, spec.window]
+        ints = [layer.index, layer.group, spec.num_heads, spec.window]
         self._emit("attention", [q], out, [spec.sinks], ints, [spec.scale, spec.softcap])
         return out
 
@@ -191,7 +186,7 @@ def _require(condition: bool, message: str) -> None:
 
 def trace(model: Model) -> Program:
     """Call ``model.forward`` once with a recorder. Raises ValueError where shapes do not fit."""
-    tracer = Tracer(model.kv_layers())
+    tracer = Tracer()
     model.forward(tracer)
     return Program(tuple(tracer.ops))
 

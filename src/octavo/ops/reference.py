@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -65,26 +65,27 @@ def activate(x: F32Array, activation: Activation) -> F32Array:
 
 
 class ReferenceKV:
-    """K and V of all layers, [slots, kv_heads, head_dim] each, rounded to the KV dtype when written."""
+    """K and V of each layer, [its group's slots, kv_heads, head_dim], rounded to the KV dtype when written."""
 
-    def __init__(self, layers: list[KVLayer], num_slots: int, dtype: str = "fp32", block_size: int = 16) -> None:
+    def __init__(self, layers: Sequence[KVLayer], num_blocks: Sequence[int], dtype: str = "fp32", block_size: int = 16) -> None:
+        """``num_blocks`` per group."""
         self.round = ROUNDINGS[dtype]
-        self._layers, self._num_blocks, self._block_size = layers, num_slots // block_size, block_size
-        shapes = [(num_slots, layer.num_kv_heads, layer.head_dim) for layer in layers]
-        self.k = [np.zeros(shape, np.float32) for shape in shapes]
-        self.v = [np.zeros(shape, np.float32) for shape in shapes]
+        self._layers, self._num_blocks, self._block_size = layers, num_blocks, block_size
+        shapes = {layer: (num_blocks[layer.group] * block_size, layer.num_kv_heads, layer.head_dim) for layer in layers}
+        self.k = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
+        self.v = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
 
     def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
         """See octavo.runner.transfers.BlockMover, here and below. Bytes are this storage's own: fp32, whatever the dtype."""
         self.import_blocks(group, dst, self.export_blocks(group, src))
 
     def export_blocks(self, group: int, blocks: Int32Array) -> npt.NDArray[np.uint8]:
-        slots = self._slots(blocks)
+        slots = self._slots(group, blocks)
         parts = [array[slots].reshape(len(blocks), -1) for array in self._arrays(group)]
         return np.concatenate(parts, axis=1).view(np.uint8)
 
     def import_blocks(self, group: int, blocks: Int32Array, data: npt.NDArray[np.uint8]) -> None:
-        slots, arrays = self._slots(blocks), self._arrays(group)
+        slots, arrays = self._slots(group, blocks), self._arrays(group)
         widths = [array[0].size * self._block_size for array in arrays]
         if data.shape != (len(blocks), 4 * sum(widths)) or len(np.unique(blocks)) != len(blocks):
             raise ValueError(f"data is {list(data.shape)} for {len(np.unique(blocks))} blocks of {4 * sum(widths)} bytes")
@@ -93,13 +94,14 @@ class ReferenceKV:
             array[slots] = part.reshape(slots.shape + array.shape[1:])
 
     def _arrays(self, group: int) -> list[F32Array]:
-        members = [layer.index for layer in self._layers if layer.group == group]
-        return [array for index in members for array in (self.k[index], self.v[index])]
+        members = [layer for layer in self._layers if layer.group == group]
+        return [array for layer in members for array in (self.k[layer], self.v[layer])]
 
-    def _slots(self, blocks: Int32Array) -> npt.NDArray[np.int64]:
+    def _slots(self, group: int, blocks: Int32Array) -> npt.NDArray[np.int64]:
         """[blocks, block_size]"""
-        if len(blocks) and not 0 <= blocks.min() <= blocks.max() < self._num_blocks:
-            raise IndexError(f"blocks {blocks.min()} to {blocks.max()}: the storage has {self._num_blocks}")
+        count = self._num_blocks[group]
+        if len(blocks) and not 0 <= blocks.min() <= blocks.max() < count:
+            raise IndexError(f"blocks {blocks.min()} to {blocks.max()}: the storage has {count}")
         slots: npt.NDArray[np.int64] = blocks[:, None].astype(np.int64) * self._block_size + np.arange(self._block_size)
         return slots
 
@@ -152,8 +154,8 @@ class ReferenceOps(Ops[F32Array]):
     def kv_write(self, k: F32Array, v: F32Array, layer: KVLayer) -> None:
         slots = self.inputs.slot_mapping[layer.group]
         shape = (-1, layer.num_kv_heads, layer.head_dim)
-        self._kv.k[layer.index][slots] = self._kv.round(k.reshape(shape))
-        self._kv.v[layer.index][slots] = self._kv.round(v.reshape(shape))
+        self._kv.k[layer][slots] = self._kv.round(k.reshape(shape))
+        self._kv.v[layer][slots] = self._kv.round(v.reshape(shape))
 
     def attention(self, q: F32Array, layer: KVLayer, spec: AttentionSpec) -> F32Array:
         inputs = self.inputs
@@ -162,14 +164,14 @@ class ReferenceOps(Ops[F32Array]):
         for s, length in enumerate(inputs.seq_lens):
             rows = slice(inputs.query_start[s], inputs.query_start[s + 1])
             slots = self._slots(layer, s, int(length))
-            k, v = self._kv.k[layer.index][slots], self._kv.v[layer.index][slots]
+            k, v = self._kv.k[layer][slots], self._kv.v[layer][slots]
             heads = q[rows].reshape(-1, spec.num_heads, layer.head_dim)
             out[rows] = attend(heads, k, v, inputs.positions[rows], spec, sinks).reshape(out[rows].shape)
         return out
 
     def _slots(self, layer: KVLayer, sequence: int, length: int) -> npt.NDArray[np.int64]:
-        """Slots of positions 0 … length - 1; the block size follows from the step's own slots."""
-        table = self.inputs.block_tables[layer.group][sequence].astype(np.int64)
+        """Slots of positions 0 … length - 1; behind the window, where the table says nothing, any slot."""
+        table = np.maximum(self.inputs.block_tables[layer.group][sequence], 0).astype(np.int64)
         size = self.inputs.block_size
         positions = np.arange(length)
         slots: npt.NDArray[np.int64] = table[positions // size] * size + positions % size

@@ -68,10 +68,12 @@ class KVLayer:
     """Where a layer keeps its K and V. Layers of like window and size form a group with a block table of its own."""
 
     index: int
-    """Layer of the KV storage, 0 … num_layers - 1."""
+    """Layer of its group's KV storage, 0 … the group's layers - 1."""
     group: int
     num_kv_heads: int
     head_dim: int
+    window: int = 0
+    """Of the group: if > 0, none of its layers reads more than ``window`` positions back, the query's own included."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ class StepInputs:
     seq_lens: Int32Array
     """[S] tokens each sequence has in KV after this step."""
     block_tables: list[Int32Array]
-    """Per group [S, max blocks]: the block that holds position p is row[p // block_size]."""
+    """Per group [S, max blocks]: the block that holds position p is row[p // block_size]. Entries wholly behind the group's window of the
+    sequence's first query may be anything, -1 too: they are not read."""
     slot_mapping: list[Int32Array]
     """Per group [T]: block * block_size + position % block_size."""
     logits_rows: Int32Array
@@ -164,7 +167,7 @@ class Model(Protocol):
         """Every weight, each once (a tied head is the embedding's parameter used twice)."""
 
     def kv_layers(self) -> list[KVLayer]:
-        """Its layers' KV, in order of ``index``."""
+        """Its layers' KV, in the order of the layers."""
 
     def forward(self, ops: Ops[T]) -> T:
         """Logits [logits rows, vocab] of a step, in terms of ops."""

@@ -18,6 +18,7 @@ class LayerGroup:
     bytes_per_block: int
     """K and V of one block in all layers of the group, scales included."""
     window: int = 0
+    """If > 0, a query reads no more than this many positions, its own included."""
 
 
 @dataclass

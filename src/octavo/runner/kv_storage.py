@@ -17,7 +17,9 @@ def layer_groups(layers: Sequence[KVLayer], block_size: int, dtype: str) -> list
     for index in range(1 + max(layer.group for layer in layers)):
         members = [layer for layer in layers if layer.group == index]
         width = sum(layer.num_kv_heads * layer.head_dim for layer in members)
-        groups.append(LayerGroup(f"group{index}", len(members), 2 * block_size * width * ELEMENT_BYTES[dtype]))
+        window = members[0].window
+        name = f"window{window}" if window else "full"
+        groups.append(LayerGroup(name, len(members), 2 * block_size * width * ELEMENT_BYTES[dtype], window))
     return groups
 
 

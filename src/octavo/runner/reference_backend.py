@@ -34,7 +34,7 @@ class ReferenceExecutor:
         self._ops: ReferenceOps
 
     def allocate_kv(self, num_blocks: list[int], block_size: int, dtype: str) -> None:
-        self._kv = ReferenceKV(self._model.kv_layers(), max(num_blocks) * block_size, dtype, block_size)
+        self._kv = ReferenceKV(self._model.kv_layers(), num_blocks, dtype, block_size)
         self._ops = ReferenceOps(self._matrices, self._kv, self._modes)
 
     def run(self, inputs: StepInputs) -> F32Array:

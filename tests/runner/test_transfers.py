@@ -10,6 +10,7 @@ import pytest
 
 from octavo.config import EngineArgs
 from octavo.kv.transfers import CopyBlocks, HostBlocks, LoadBlocks, SaveBlocks, Transfer
+from octavo.runner.interface import RunnerInfo
 from octavo.runner.model_runner import ModelRunner, ReferenceModelRunner
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.output import NewRequestData, RunnerOutput, RunningRequestData, SchedulerOutput
@@ -36,8 +37,11 @@ class Shuffler:
     def __init__(self, runner: ModelRunner, rng: random.Random) -> None:
         self.runner, self.rng = runner, rng
 
+    def info(self) -> RunnerInfo:
+        return self.runner.info()
+
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
-        for group in range(len(self.runner.info().groups)):
+        for group in range(len(self.info().groups)):
             scheduled.transfers += self.round_trip(group)
         return self.runner.execute(scheduled)
 

@@ -34,6 +34,10 @@ class Hasty:
     def admits(self, needed_now, needed_at_most, available, promised, num_running, running):
         return needed_now <= available
     def finished(self, stated, generated): ...
+
+class Eldest:
+    def choose(self, candidates, needed):
+        return 0
 '''
 ENTRY_POINTS = """
 [octavo.kv]
@@ -42,6 +46,7 @@ placement.fails = octavo_test_plugin:Fails
 placement.lacks = octavo_test_plugin:LacksMost
 placement.absent = octavo_test_plugin:Absent
 admission.hasty = octavo_test_plugin:Hasty
+victim.eldest = octavo_test_plugin:Eldest
 """
 
 
@@ -88,3 +93,15 @@ def test_a_plugin_that_breaks_its_contract_at_the_start_is_named(name: str, what
     chosen = policies.choose(KV_POLICIES["paged"] | {"placement": name})
     with pytest.raises(InvalidRequestError, match=what):
         chosen.placement(PoolSpec(4, 16))
+
+
+def test_a_rule_for_the_victim_is_a_policy_like_the_others() -> None:
+    sim = Simulation(victim="eldest", num_blocks=8, max_num_batched_tokens=64, prefix_index="none")
+    for name in "abc":
+        sim.add(name, 15, max_tokens=20)
+    while not sim.requests["b"].num_preemptions:
+        sim.step()
+    assert not sim.requests["c"].num_preemptions
+    sim.run()
+    for name in sim.cores:
+        sim.check_output(name)

@@ -217,3 +217,33 @@ def test_nobody_starts_while_a_running_request_waits_for_blocks(monkeypatch: pyt
     monkeypatch.undo()
     sim.step()
     assert sim.scheduled[-1].num_scheduled_tokens == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("swap_blocks", [0, 1000])
+def test_lt_14_poisson_arrivals_into_half_of_what_they_need_all_finish(swap_blocks: int) -> None:
+    """QPS 2, up to 2048 tokens in and 512 out at an eighth of that, in simulated time of 150 ms a step."""
+    draw = random.Random(14)
+    sim = Simulation(
+        num_blocks=8 * 320 // 16 // 2,
+        block_size=16,
+        max_num_batched_tokens=64,
+        max_model_len=512,
+        prefix_index="none",
+        swap_blocks=swap_blocks,
+    )  # half of what eight of them fill
+    arrival = sim.now
+    arrivals = []
+    for i in range(100):
+        arrival += draw.expovariate(2.0)
+        arrivals.append((arrival, f"r{i}"))
+    while arrivals or sim.scheduler.has_work():
+        while arrivals and arrivals[0][0] <= sim.now:
+            sim.add(arrivals.pop(0)[1], draw.randint(160, 256), max_tokens=64)
+        sim.now += 0.15
+        if sim.scheduler.has_work():
+            sim.step()
+        assert sim.now < 1000 + 600, "it hangs"
+    assert len(sim.cores) == 100 and sim.scheduler.stats().preemptions > 0
+    for name in sim.cores:
+        sim.check_output(name)
+    sim.check_idle()

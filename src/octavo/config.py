@@ -103,6 +103,10 @@ class EngineArgs:
     preemption_victim: str = setting(
         "last", "Who is preempted: last (in rank), cheapest (fewest tokens to compute again), or a plugin's.", numerics=False
     )
+    kv_compaction: bool = setting(
+        False, "Move blocks together between steps when a waiting request lacks a run (contiguous placements).", numerics=False
+    )
+    kv_compaction_blocks: int = setting(32, "Most blocks that compaction moves in a step.", numerics=False, low=1, high=2**20)
     enforce_eager: bool = setting(False, "Run the ops one by one, unfused.", numerics=True)
     num_threads: int | None = setting(
         None, "Compute threads; by default from CPU affinity and the cgroup's quota.", numerics=False, low=1, high=1024

@@ -100,6 +100,8 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     running: int = 0
     waiting: int = 0
     oldest_waiting_s: float = 0.0
+    waiting_reason: str = ""
+    """Why the head of the queue did not start in the last step (octavo.scheduler.step.WaitReason); "" if nobody waits."""
     steps: int = 0
     last_step_time: float = 0.0
     """Seconds since the epoch."""
@@ -116,6 +118,8 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     swapped_in_blocks: int = 0
     swap_bytes: int = 0
     """Host memory that holds such blocks now."""
+    kv_moved_blocks: int = 0
+    """By compaction."""
     prefix_queries: int = 0
     """Prompt tokens looked up in the prefix index, and found."""
     prefix_hits: int = 0

@@ -33,7 +33,7 @@ def test_an_unknown_name_lists_those_there_are(seam: str, known: str) -> None:
 
 
 def test_names_that_do_not_go_together_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(policies.REQUIRED, "admission=guaranteed", ("prefix_index=none", "a reason"))
+    monkeypatch.setitem(policies.REQUIRED, "admission=guaranteed", (("prefix_index=none",), "a reason"))
     policies.choose(PAGED)
     policies.choose(PAGED | {"admission": "guaranteed", "prefix_index": "none"})
     message = "admission=guaranteed and prefix_index=hash do not go together: a reason; choose prefix_index=none"

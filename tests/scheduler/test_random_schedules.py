@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from support.combinations import valid_combinations
 from support.simulation import Simulation
 
+COMPACTING = ("contiguous", "contiguous-best")
+
 
 def simulation(policies: dict[str, str], num_blocks: int, block_size: int, max_model_len: int, **settings: Any) -> Simulation:
     """A static placement needs room for a slot."""
     if policies["placement"] == "static":
         max_model_len = min(max_model_len, num_blocks * block_size)
+    if policies["placement"] not in COMPACTING:
+        settings["compaction_blocks"] = 0
     return Simulation(num_blocks=num_blocks, block_size=block_size, max_model_len=max_model_len, **policies, **settings)
 
 
@@ -33,6 +37,7 @@ def simulations(policies: dict[str, str]) -> st.SearchStrategy[Simulation]:
         lag=st.integers(0, 2),
         swap_blocks=st.sampled_from([0, 0, 3, 1000]),
         victim=st.sampled_from(["last", "cheapest"]),
+        compaction_blocks=st.sampled_from([0, 1, 3, 100]),
     )
 
 

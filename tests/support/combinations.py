@@ -15,4 +15,4 @@ def valid_combinations() -> list[dict[str, str]]:
 
 
 def _is_valid(choices: set[str]) -> bool:
-    return all(needed in choices for choice, (needed, _) in REQUIRED.items() if choice in choices)
+    return all(choices & set(needed) for choice, (needed, _) in REQUIRED.items() if choice in choices)

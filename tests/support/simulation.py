@@ -109,6 +109,9 @@ class SimulatedRunner:
             row = self.rows[running.request_id]
             row.blocks += running.new_block_ids[0].tolist()
             assert row.num_computed == running.num_computed_tokens
+        for moved in scheduled.moved:
+            blocks = self.rows[moved.request_id].blocks
+            blocks[moved.first : moved.first + len(moved.block_ids)] = moved.block_ids.tolist()
         assert len(scheduled.new) + len(scheduled.running) == len(scheduled.num_scheduled_tokens)
 
     def _compute(self, row: Row, count: int) -> None:
@@ -147,6 +150,7 @@ class Simulation:
     admission: str = "optimistic"
     placement: str = "paged"
     eviction: str = "lru"
+    compaction_blocks: int = 0
     max_drafts: int = 1
     lag: int = 0
     swap_blocks: int = 0
@@ -163,6 +167,7 @@ class Simulation:
             self.max_num_seqs,
             self.max_model_len,
             swap_bytes=64 * self.swap_blocks,
+            compaction_blocks=self.compaction_blocks,
         )
         config = SchedulerConfig(
             max_num_seqs=self.max_num_seqs,

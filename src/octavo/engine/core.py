@@ -67,6 +67,7 @@ class EngineCore:
                 args.max_num_seqs,
                 plan.max_model_len,
                 swap_bytes=int(args.swap_space * 2**30) if args.preemption_mode == "swap" else 0,
+                compaction_blocks=args.kv_compaction_blocks if args.kv_compaction else 0,
             )
             self.scheduler = Scheduler(SchedulerConfig.from_args(args, plan.max_model_len), self.kv)
         self.info = _describe(args, runner_info, plan, phases)
@@ -99,7 +100,7 @@ class EngineCore:
         seconds, now = time.perf_counter() - start, time.time()
         self._step_seconds += seconds
         stats = self.stats()
-        self._log.add(scheduled.step_id, seconds, scheduled.total_num_scheduled_tokens, 0, now, stats)
+        self._log.add(scheduled.step_id, seconds, scheduled.total_num_scheduled_tokens, scheduled.num_moved_blocks, now, stats)
         return EngineCoreOutputs(outputs, stats, now)
 
     def stats(self) -> EngineStats:

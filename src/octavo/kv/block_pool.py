@@ -100,6 +100,12 @@ class BlockPool:
         self.eviction.add(left[cached])
         self.placement.free(owner, left[~cached])
 
+    def move(self, src: BlockIds, dst: BlockIds) -> None:
+        """The references to ``src``, which are not cached, are to ``dst`` now; a block may be in both."""
+        counts = self._ref_counts[src]
+        self._ref_counts[src] = 0
+        self._ref_counts[dst] = counts
+
     def cache(self, chain: list[BlockHash], first: int, blocks: BlockIds) -> None:
         """Let owned blocks, whose tokens are all computed, be found by their hashes; see PrefixIndex.insert."""
         remembered = self.index.insert(chain, first, blocks)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NewType, Protocol
+from typing import NewType, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,28 @@ class Placement(Protocol):
 
     def check_integrity(self) -> None:
         """Raise AssertionError if the books do not balance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Blocks of one owner that changed their places: those from position ``first`` of its table on were ``src`` and are now ``dst``."""
+
+    owner: str
+    first: int
+    src: BlockIds
+    dst: BlockIds
+
+
+@runtime_checkable
+class Compacting(Protocol):
+    """A placement that can close the gaps between what it has placed."""
+
+    def compact(self, wanted: int, most: int) -> list[Move]:
+        """Move up to ``most`` blocks that owners were given towards a free run of ``wanted`` blocks, and say which.
+
+        The old places are free at once: to be copied move by move, and all blocks of a move as if at the same time. With 0 ``wanted``
+        only what has begun goes on.
+        """
 
 
 class PrefixIndex(Protocol):

@@ -10,11 +10,11 @@ import numpy as np
 from octavo.kv.block_hash import extend_chain, root_hash
 from octavo.kv.block_map import map_blocks
 from octavo.kv.block_pool import BlockPool
-from octavo.kv.interfaces import NO_BLOCKS, BlockIds, KVGroup, PoolSpec
+from octavo.kv.interfaces import NO_BLOCKS, BlockIds, Compacting, KVGroup, Move, PoolSpec
 from octavo.kv.policies import choose
 from octavo.kv.request_blocks import Ledger, RequestBlocks
 from octavo.kv.swap import SwapSpace
-from octavo.kv.transfers import LoadBlocks, StoredPrefix, Transfer
+from octavo.kv.transfers import CopyBlocks, LoadBlocks, StoredPrefix, Transfer
 from octavo.kv.usage import GroupUsage, KVUsage
 from octavo.request import Request
 
@@ -89,13 +89,16 @@ class KVCacheManager:
         max_num_seqs: int = 1,
         max_model_len: int | None = None,
         swap_bytes: int = 0,
+        compaction_blocks: int = 0,
     ) -> None:
-        """``num_blocks`` per group; what placement is told besides: see PoolSpec. ``swap_bytes``: of host memory for preempted requests.
+        """``num_blocks`` per group; what placement is told besides: see PoolSpec.
+
+        ``swap_bytes``: of host memory for preempted requests. ``compaction_blocks``: most that compaction moves in a step.
 
         Raises:
             InvalidRequestError: for policies that are unknown, clash, or cannot serve such a pool.
         """
-        chosen = choose(policies)
+        chosen = choose(policies, compaction=bool(compaction_blocks))
         self.groups = list(groups)
         self.block_size = block_size
         self.numerics_id = numerics_id
@@ -103,6 +106,7 @@ class KVCacheManager:
         self.swap = SwapSpace(self.groups, swap_bytes)
         self.transfers: list[Transfer] = []
         """Blocks to move before the next step, in order; the scheduler takes them."""
+        self._compaction_blocks = compaction_blocks
         self._admission = chosen.admission
         self._caches = chosen.caches
         self._records: dict[str, RequestBlocks] = {}
@@ -238,6 +242,26 @@ class KVCacheManager:
         """Give back all that a request holds, which may be nothing; what is cached stays until it is evicted."""
         self.swap.drop(request.request_id)
         self._shrink(request.request_id, 0)
+
+    def lacks_run(self, request: Request) -> bool:
+        """Whether a waiting request has enough free blocks, but not in one piece as its placement wants them."""
+        wanted = self._blocks_for(request.max_num_tokens - 1)
+        return any(pool.placement.largest_free_run < wanted <= pool.num_free for pool in self.pools)
+
+    def compact(self, head: Request | None) -> list[tuple[int, Move]]:
+        """Move blocks towards a run for ``head``, and what is on its way in any case: (group, move) each. Transfers copy them."""
+        wanted = 0 if head is None else self._blocks_for(head.max_num_tokens - 1)
+        left, moved = self._compaction_blocks, []
+        for group, pool in enumerate(self.pools):
+            if not left or not isinstance(pool.placement, Compacting):
+                continue
+            for move in pool.placement.compact(wanted, left):
+                pool.move(move.src, move.dst)
+                self._records[move.owner].tables[group].put(move.first, move.dst)
+                self.transfers.append(CopyBlocks(group, move.src, move.dst, move.owner))
+                moved.append((group, move))
+                left -= len(move.src)
+        return moved
 
     def take_transfers(self) -> list[Transfer]:
         """What the step that is now planned has to move first."""

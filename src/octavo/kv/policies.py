@@ -43,12 +43,17 @@ ADMISSIONS: dict[str, Callable[[], Admission]] = {
 VICTIMS: dict[str, Callable[[], Victim]] = {"last": LastVictim, "cheapest": CheapestVictim}
 
 _RUN_IS_ONE = "a request's run of blocks goes back as a whole when it ends, and a block that others share would outlive it"
-REQUIRED: dict[str, tuple[str, str]] = {
-    "placement=contiguous": ("prefix_index=none", _RUN_IS_ONE),
-    "placement=contiguous-best": ("prefix_index=none", _RUN_IS_ONE),
-    "placement=static": ("prefix_index=none", _RUN_IS_ONE),
+_NO_INDEX = ("prefix_index=none",)
+REQUIRED: dict[str, tuple[tuple[str, ...], str]] = {
+    "placement=contiguous": (_NO_INDEX, _RUN_IS_ONE),
+    "placement=contiguous-best": (_NO_INDEX, _RUN_IS_ONE),
+    "placement=static": (_NO_INDEX, _RUN_IS_ONE),
+    "compaction=on": (
+        ("placement=contiguous", "placement=contiguous-best"),
+        "it makes long runs of free blocks, and where any block or slot will do nobody needs one",
+    ),
 }
-"""Choices, each as "seam=name", that work with one choice of another seam only, and why. All others go together."""
+"""Choices, each as "seam=name", that work with some choices of another seam only, and why. All others go together."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,8 @@ class Policies:
     """Whether blocks are hashed at all."""
 
 
-def choose(names: Mapping[str, str]) -> Policies:
-    """The policies of ``names`` (placement, prefix_index, eviction, admission).
+def choose(names: Mapping[str, str], compaction: bool = False) -> Policies:
+    """The policies of ``names`` (placement, prefix_index, eviction, admission), to be used with compaction or without.
 
     Raises:
         InvalidRequestError: for an unknown name (it lists those there are), or names that do not go together (it says why).
@@ -76,12 +81,14 @@ def choose(names: Mapping[str, str]) -> Policies:
         admission=_named("admission", names, ADMISSIONS)(),
         caches=names["prefix_index"] != "none",
     )
-    choices = [f"{seam}={name}" for seam, name in names.items()]
+    choices = [*(f"{seam}={name}" for seam, name in names.items()), *(["compaction=on"] if compaction else [])]
     for choice in choices:
-        needed, reason = REQUIRED.get(choice, (choice, ""))
-        if needed not in choices:
-            other = next(each for each in choices if each.startswith(needed.partition("=")[0]))
-            raise InvalidRequestError(f"KV policies {choice} and {other} do not go together: {reason}; choose {needed}", field="kv_policy")
+        needed, reason = REQUIRED.get(choice, ((choice,), ""))
+        if not set(needed) & set(choices):
+            other = next(each for each in choices if each.startswith(needed[0].partition("=")[0]))
+            raise InvalidRequestError(
+                f"KV policies {choice} and {other} do not go together: {reason}; choose {' or '.join(needed)}", field="kv_policy"
+            )
     return chosen
 
 

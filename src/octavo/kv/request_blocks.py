@@ -32,6 +32,10 @@ class BlockTable:
         self._ids[self._length : length] = blocks
         self._length = length
 
+    def put(self, start: int, blocks: BlockIds) -> None:
+        """Replace those from position ``start`` on."""
+        self._ids[start : start + len(blocks)] = blocks
+
     def truncate(self, length: int) -> None:
         self._length = length
 

@@ -14,7 +14,6 @@ from octavo.outputs import EngineStats
 _GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("num_requests_running", "Sequences in the running batch.", lambda s: s.running),
     ("num_requests_waiting", "Sequences waiting for a place in the batch.", lambda s: s.waiting),
-    ("oldest_waiting_seconds", "How long the first of the waiting has waited.", lambda s: s.oldest_waiting_s),
     ("kv_cache_usage_perc", "Share of the KV pool's blocks that running requests hold, 0 to 1.", lambda s: s.kv.get("held_of_total", 0.0)),
     (
         "kv_cache_token_usage_perc",
@@ -30,6 +29,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("recomputed_tokens", "Tokens computed again after a preemption.", lambda s: s.recomputed_tokens),
     ("kv_swapped_out_blocks", "KV blocks of preempted requests saved to host memory.", lambda s: s.swapped_out_blocks),
     ("kv_swapped_in_blocks", "KV blocks of preempted requests loaded from host memory.", lambda s: s.swapped_in_blocks),
+    ("kv_moved_blocks", "KV blocks moved by compaction.", lambda s: s.kv_moved_blocks),
     ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", lambda s: s.prefix_queries),
     ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", lambda s: s.prefix_hits),
     ("engine_steps", "Steps run.", lambda s: s.steps),
@@ -68,6 +68,7 @@ class EngineCollector(Collector):
         stats = self._stats()
         for name, doc, value in _GAUGES:
             yield self._labelled(GaugeMetricFamily(PREFIX + name, doc, labels=["model_name"]), value(stats))
+        yield self._oldest_waiting(stats)
         for name, doc, value in _COUNTERS:
             yield self._labelled(CounterMetricFamily(PREFIX + name, doc, labels=["model_name"]), value(stats))
         yield from self._pools(stats.kv.get("groups", ()))
@@ -82,6 +83,12 @@ class EngineCollector(Collector):
         family.add_metric([self._model_name], value)
         metric: Metric = family
         return metric
+
+    def _oldest_waiting(self, stats: EngineStats) -> Metric:
+        doc = "How long a request has waited at most; reason: why the head of the queue waits (seats, blocks, run, tokens, in_flight)."
+        family = GaugeMetricFamily(PREFIX + "oldest_waiting_seconds", doc, labels=["model_name", "reason"])
+        family.add_metric([self._model_name, stats.waiting_reason or "none"], stats.oldest_waiting_s)
+        return family
 
     def _pools(self, groups: list[dict[str, Any]]) -> Iterator[Metric]:
         """Each layer group's pool by itself, in slots, blocks and bytes: what they are used for, as octavo.kv.usage tells it apart."""

@@ -64,7 +64,7 @@ class InputBatch:
         return request_id in self._rows
 
     def apply(self, scheduled: SchedulerOutput) -> None:
-        """Drop what left, add what is new, append blocks: the batch as the scheduler sees it."""
+        """Drop what left, add what is new, append and move blocks: the batch as the scheduler sees it."""
         for request_id in scheduled.removed_request_ids:
             if (row := self._rows.pop(request_id, None)) is not None:
                 self._free.append(row.index)
@@ -72,6 +72,9 @@ class InputBatch:
             self._add(new)
         for running in scheduled.running:
             self._append_blocks(self._rows[running.request_id], running)
+        for moved in scheduled.moved:
+            index = self._rows[moved.request_id].index
+            self._blocks[moved.group][index, moved.first : moved.first + len(moved.block_ids)] = moved.block_ids
 
     def append_token(self, row: Row, token_id: int) -> None:
         """A token was sampled: it is the row's last one from now on."""

@@ -47,11 +47,21 @@ class RunningRequestData:
 
 
 @dataclass(slots=True)
+class MovedBlocks:
+    """A request's blocks from position ``first`` on are these from now on; a transfer copies what they hold."""
+
+    request_id: str
+    group: int
+    first: int
+    block_ids: Int32Array
+
+
+@dataclass(slots=True)
 class SchedulerOutput:
     """One step: how many tokens each request advances. It holds counts, never sampled ids: the last ids live in the runner.
 
-    The runner first carries out ``transfers``, in order, and drops ``removed_request_ids``, then adds ``new`` and updates ``running``. A
-    request that a failed transfer names fails, and has no part in the step.
+    The runner first carries out ``transfers``, in order, and drops ``removed_request_ids``, then adds ``new``, updates ``running`` and
+    puts ``moved`` into the block tables. A request that a failed transfer names fails, and has no part in the step.
     A request samples a token in this step exactly if num_computed_tokens + its count == the tokens it has then
     (for the runner: the ids it knows, its own sampled ones included).
     """
@@ -65,10 +75,16 @@ class SchedulerOutput:
     """Finished, aborted or preempted since the last step."""
     transfers: list[Transfer] = field(default_factory=list)
     """Blocks that move since the last step."""
+    moved: list[MovedBlocks] = field(default_factory=list)
+    """Of requests in the batch, scheduled in this step or not."""
 
     @property
     def total_num_scheduled_tokens(self) -> int:
         return sum(self.num_scheduled_tokens.values())
+
+    @property
+    def num_moved_blocks(self) -> int:
+        return sum(len(moved.block_ids) for moved in self.moved)
 
 
 @dataclass(slots=True)

@@ -14,10 +14,10 @@ from octavo.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from octavo.outputs import EngineCoreOutput, EngineStats, FinishReason
 from octavo.request import Request, RequestStatus
 from octavo.scheduler.config import SchedulerConfig
-from octavo.scheduler.output import RunnerOutput, SchedulerOutput
+from octavo.scheduler.output import MovedBlocks, RunnerOutput, SchedulerOutput
 from octavo.scheduler.preemption_log import PreemptionLog
 from octavo.scheduler.queue import RequestQueue
-from octavo.scheduler.step import Step
+from octavo.scheduler.step import Step, WaitReason
 from octavo.scheduler.stops import Stop, stop_after
 from octavo.scheduler.victims import VictimChooser
 
@@ -64,6 +64,8 @@ class Scheduler:
         self._num_added = 0
         self._num_started = 0
         self._num_planned = 0
+        self._blocked: WaitReason | None = None
+        """Why the head of the queue did not start in the last step."""
 
     # Requests come and go
 
@@ -108,7 +110,7 @@ class Scheduler:
                 if request.status is RequestStatus.RUNNING:
                     self._advance(request, step)
                 else:
-                    step.admitting = self._start(request, step)
+                    self._start(request, step)
         except BaseException:
             self._roll_back(step)
             raise
@@ -134,33 +136,38 @@ class Scheduler:
             return  # all its tokens are in flight
         while (growth := self.kv.allocate_slots(request, count)) is None:
             if step.position == len(self.running):
-                step.admitting = False
+                step.hold(WaitReason.BLOCKS)
                 if not step.ends and len(self.running) == 1:
                     self._give_up(request)
                 return
             self._preempt(step, self.kv.blocks_wanted(request, request.num_computed_tokens + count))
         step.advance(request, count, growth)
 
-    def _start(self, request: Request, step: Step) -> bool:
+    def _start(self, request: Request, step: Step) -> None:
         """Let the head of the queue start, or resume, if it can: with a seat, its whole prefill's blocks, and tokens of the budget."""
         if request.in_flight:
-            return False  # preempted a moment ago: what its last steps sampled is not known yet
+            return step.hold(WaitReason.IN_FLIGHT)  # preempted a moment ago: what its last steps sampled is not known yet
         if not (self._has_seat(step) or step.position < len(self.running)):
-            return False
+            return step.hold(WaitReason.SEATS)
         hit = self.kv.get_computed_blocks(request)
         count = request.num_tokens - hit.num_tokens
         if count > step.budget:
             if not self.config.enable_chunked_prefill:
-                return False
+                return step.hold(WaitReason.TOKENS)
             count = step.budget
         if not self._make_room(request, hit, step):
-            return False
+            return step.hold(self._shortage(request, step))
         growth = self.kv.allocate_slots(request, count, hit)
         if growth is None:
-            return False
+            return step.hold(self._shortage(request, step))
         self.waiting.pop()
         step.start(request, count, hit, growth)
-        return True
+
+    def _shortage(self, request: Request, step: Step) -> WaitReason:
+        """What the head of the queue lacks, when there is no room for it."""
+        if not self._has_seat(step):
+            return WaitReason.SEATS
+        return WaitReason.RUN if self.kv.lacks_run(request) else WaitReason.BLOCKS
 
     def _has_seat(self, step: Step) -> bool:
         return len(self.running) + len(step.starts) < self.config.max_num_seqs
@@ -206,6 +213,7 @@ class Scheduler:
     def _commit(self, step: Step) -> SchedulerOutput:
         """Make the step real: requests and queues learn of it."""
         step.commit_growths()
+        self._blocked = step.blocked or (WaitReason.TOKENS if len(self.waiting) else None)
         for request, hit in step.starts:
             self._enter(request, hit)
         for request, end in step.ends:
@@ -217,9 +225,17 @@ class Scheduler:
                 request.num_output_placeholders += 1
         output = step.output
         output.removed_request_ids, self._removed = self._removed, []
+        self._compact(step)
         output.transfers = self.kv.take_transfers()
         self._steps_in_flight.append((output.step_id, step.ends))
         return output
+
+    def _compact(self, step: Step) -> None:
+        """Where the head of the queue lacks a run, move blocks towards one: after all that the step takes, so it moves what it has now."""
+        head = self.waiting.peek() if step.blocked is WaitReason.RUN else None
+        for group, move in self.kv.compact(head):
+            step.output.moved.append(MovedBlocks(move.owner, group, move.first, move.dst))
+            self._totals.kv_moved_blocks += len(move.dst)
 
     def _enter(self, request: Request, hit: PrefixHit) -> None:
         """A request joins the running; the first time, what it found in the cache counts as a hit."""
@@ -377,6 +393,7 @@ class Scheduler:
             swapped_out_blocks=self.kv.swap.blocks_out,
             swapped_in_blocks=self.kv.swap.blocks_in,
             swap_bytes=self.kv.swap.nbytes,
+            waiting_reason=self._blocked if longest and self._blocked else "",
             kv=self.kv.usage(self.waiting.peek()).as_dict(),
         )
 

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from octavo.kv.kv_cache_manager import Allocation, PrefixHit
 from octavo.request import Request
 from octavo.scheduler.output import NewRequestData, RunningRequestData, SchedulerOutput
+
+
+class WaitReason(StrEnum):
+    """Why the head of the queue does not start."""
+
+    SEATS = "seats"
+    """max_num_seqs requests run."""
+    BLOCKS = "blocks"
+    """Too few KV blocks are free, or admission keeps them for those that run."""
+    RUN = "run"
+    """Enough are free, but not in one piece, as the placement wants them."""
+    TOKENS = "tokens"
+    """Those that rank before it took the step's tokens."""
+    IN_FLIGHT = "in_flight"
+    """It was preempted, and its last step has not come back."""
 
 
 @dataclass(slots=True)
@@ -18,12 +34,21 @@ class Step:
     """Tokens that can still be handed out."""
     position: int = 0
     """The running requests before it have had their turn."""
-    admitting: bool = True
-    """False once somebody has to wait: nobody behind may pass."""
+    blocked: WaitReason | None = None
+    """Why the head of the queue has to wait; nobody behind it may pass."""
     ends: list[tuple[Request, int]] = field(default_factory=list)
     """Each request scheduled, and its num_computed_tokens after the step."""
     starts: list[tuple[Request, PrefixHit]] = field(default_factory=list)
     growths: list[Allocation] = field(default_factory=list)
+
+    @property
+    def admitting(self) -> bool:
+        """Whether the head of the queue may still start."""
+        return self.blocked is None
+
+    def hold(self, reason: WaitReason) -> None:
+        """Nobody starts any more in this step."""
+        self.blocked = reason
 
     def advance(self, request: Request, count: int, growth: Allocation) -> None:
         """A running request computes ``count`` more tokens."""

@@ -57,10 +57,10 @@ class StaticPlacement(ReservedRunPlacement):
     def check_integrity(self) -> None:
         self._check_runs(self.free_blocks(), self._num_blocks)
 
-    def _reserve(self, num_blocks: int) -> Run | None:
+    def _reserve(self, owner: str, num_blocks: int) -> Run | None:
         if num_blocks > self._slot_blocks or not self._slots:
             return None
-        return Run(self._slots.pop(), self._slot_blocks)
+        return Run(owner, self._slots.pop(), self._slot_blocks)
 
     def _give_back(self, run: Run) -> None:
         self._slots.append(run.start)

@@ -1,0 +1,104 @@
+"""The one reader of workload files, for every benchmark that takes --workload. The format: docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from octavo.bench.lengths import MAX_TOKENS, MAX_WEIGHT, read_lengths
+from octavo.bench.strict_table import StrictTable, read_toml
+from octavo.bench.workload import PROCESSES, Arrivals, RequestKind, SharedPrefix, Tenant, Workload
+
+MAX_REQUESTS = 1_000_000
+MAX_RATE = 1e6
+MAX_CONCURRENCY = 65536
+MAX_PREFIXES = 65536
+MAX_SEED = 2**63 - 1
+
+
+def load_workload(path: Path) -> Workload:
+    """The workload that a TOML file describes.
+
+    Raises:
+        InvalidRequestError: for what is not there, unknown, of the wrong type or out of range; it names file, table, key, value and limit.
+    """
+    return parse_workload(read_toml(path, "workload"), str(path))
+
+
+def parse_workload(tables: Mapping[str, Any], source: str) -> Workload:
+    """The same from tables already read; ``source`` stands for the file in messages. Workload.as_toml is its inverse."""
+    top = StrictTable(source, "", tables)
+    name = top.text("name")
+    description = top.text("description", "")
+    seed = top.integer("seed", 0, MAX_SEED, 0)
+    num_requests = top.integer("num_requests", 1, MAX_REQUESTS, 100)
+    arrivals = _read_arrivals(top.table("arrivals"))
+    tenants = tuple(_read_tenant(table) for table in top.tables("tenants", []))
+    _refuse_doubles(top, "tenants", [tenant.name for tenant in tenants])
+    requests = tuple(_read_kind(table, [tenant.name for tenant in tenants]) for table in top.tables("requests"))
+    if not requests:
+        top.refuse("requests", [], "at least one [[requests]]")
+    _refuse_doubles(top, "requests", [kind.name for kind in requests])
+    top.close()
+    return Workload(
+        name=name,
+        description=description,
+        seed=seed,
+        num_requests=num_requests,
+        arrivals=arrivals,
+        tenants=tenants,
+        requests=requests,
+    )
+
+
+def _read_arrivals(table: StrictTable) -> Arrivals:
+    process = table.choice("process", PROCESSES)
+    rate = 0.0 if process == "closed" else table.number("rate", 1e-6, MAX_RATE)
+    burstiness = table.number("burstiness", 0.001, 1000) if process == "gamma" else 1.0
+    concurrency = table.integer("concurrency", 1, MAX_CONCURRENCY) if process == "closed" else 0
+    table.close()
+    return Arrivals(process=process, rate=rate, burstiness=burstiness, concurrency=concurrency)
+
+
+def _read_tenant(table: StrictTable) -> Tenant:
+    tenant = Tenant(name=table.text("name"), weight=_read_weight(table))
+    table.close()
+    return tenant
+
+
+def _read_kind(table: StrictTable, tenants: list[str]) -> RequestKind:
+    senders = table.array("tenants", str, "strings", [])
+    if unknown := [name for name in senders if name not in tenants]:
+        table.refuse("tenants", senders, f"{unknown[0]!r} is no [[tenants]] name; there are {', '.join(tenants) or 'none'}")
+    kind = RequestKind(
+        name=table.text("name"),
+        weight=_read_weight(table),
+        tenants=tuple(senders),
+        shared_prefix=_read_prefix(table.table("shared_prefix")) if table.holds("shared_prefix") else None,
+        prompt_tokens=read_lengths(table, "prompt_tokens"),
+        output_tokens=read_lengths(table, "output_tokens"),
+        max_tokens=read_lengths(table, "max_tokens"),
+    )
+    table.close()
+    return kind
+
+
+def _read_prefix(table: StrictTable) -> SharedPrefix:
+    prefix = SharedPrefix(
+        tokens=table.integer("tokens", 1, MAX_TOKENS),
+        count=table.integer("count", 1, MAX_PREFIXES, 1),
+        zipf=table.number("zipf", 0, 10, 0.0),
+    )
+    table.close()
+    return prefix
+
+
+def _read_weight(table: StrictTable) -> float:
+    """Above 0: what is never to come has no place in a file."""
+    return table.number("weight", 1e-9, MAX_WEIGHT, 1.0)
+
+
+def _refuse_doubles(top: StrictTable, key: str, names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        top.refuse(key, names, "each needs a name of its own")

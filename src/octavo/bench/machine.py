@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from octavo import envs
+import numpy as np
+
+from octavo import __version__, envs
 
 
 @dataclass(frozen=True)
@@ -37,3 +43,24 @@ def measure(cpus: Sequence[int], seconds: float = 1.0) -> MachineRates:
     from octavo import _native
 
     return MachineRates(**_native.machine_rates(list(cpus), seconds), cpus=tuple(cpus))
+
+
+def machine_facts() -> dict[str, Any]:
+    """What a figure's reader must know of where it was measured."""
+    return {
+        "cpu": _cpu_model(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "octavo": __version__,
+    }
+
+
+def _cpu_model() -> str:
+    """The CPU's name by the kernel's account, or its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from octavo.cli import bench_kv
 from octavo.cli.options import engine_flags, flag
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from octavo.bench.drive import Driver
     from octavo.engine.info import EngineInfo
 
-commands = typer.Typer(help="Measure: the machine, one stream, many requests.", no_args_is_help=True)
+commands = typer.Typer(help="Measure: the machine, one stream, many requests, KV policies.", no_args_is_help=True)
+commands.command()(bench_kv.kv)
 
 Output = Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)]
 

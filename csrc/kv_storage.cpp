@@ -6,14 +6,19 @@
 #include <limits>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 #include "cpu.hpp"
 
 namespace octavo {
 namespace {
 
+bool is_scaled(KVType type) {
+  return type == KVType::kE4M3 || type == KVType::kE5M2 || type == KVType::kInt8;
+}
+
 size_t element_bytes(KVType type) {
-  return type == KVType::kFP32 ? 4 : 2;
+  return type == KVType::kFP32 ? 4 : is_scaled(type) ? 1 : 2;
 }
 
 size_t checked_product(std::initializer_list<size_t> factors) {
@@ -33,7 +38,34 @@ KVType kv_type(const std::string& name) {
   if (name == "bf16") return KVType::kBF16;
   if (name == "fp16") return KVType::kFP16;
   if (name == "fp32") return KVType::kFP32;
-  throw std::invalid_argument("dtype = " + name + ": it must be bf16, fp16 or fp32");
+  if (name == "fp8_e4m3") return KVType::kE4M3;
+  if (name == "fp8_e5m2") return KVType::kE5M2;
+  if (name == "int8") return KVType::kInt8;
+  throw std::invalid_argument("dtype = " + name + ": it must be bf16, fp16, fp32, fp8_e4m3, fp8_e5m2 or int8");
+}
+
+KVScales kv_scales(const std::string& name, KVType type) {
+  if (!is_scaled(type)) {
+    if (name == "none") return KVScales::kNone;
+    throw std::invalid_argument("scales = " + name + ": only 8-bit K and V have scales");
+  }
+  if (name == "static") return KVScales::kStatic;
+  if (name == "dynamic") return KVScales::kDynamic;
+  if (name == "guarded") return KVScales::kGuarded;
+  throw std::invalid_argument("scales = " + name + ": of 8-bit K and V they must be static, dynamic or guarded");
+}
+
+// K's and V's of each layer, as given or 1.
+std::vector<float> checked_scales(std::vector<float> given, KVScales scales, size_t num_layers) {
+  if (given.empty()) return std::vector<float>(2 * num_layers, 1.0f);
+  if (scales != KVScales::kStatic && scales != KVScales::kGuarded)
+    throw std::invalid_argument("layer_scales: static and guarded have them");
+  if (given.size() != 2 * num_layers)
+    throw std::invalid_argument("layer_scales: " + std::to_string(given.size()) + " of " + std::to_string(num_layers) + " layers' K and V");
+  for (const float scale : given)
+    if (!(scale >= 0x1p-40f && scale <= 0x1p40f))
+      throw std::invalid_argument("layer_scales: " + std::to_string(scale) + " is not within 2^-40 … 2^40");
+  return given;
 }
 
 float widen_bf16(uint16_t number) {
@@ -53,8 +85,16 @@ float widen_fp16(uint16_t number) {
   return finite ? value * 0x1p112f : value;
 }
 
+float widen_8_bit(KVType type, uint8_t code) {
+  if (type == KVType::kInt8) return static_cast<float>(static_cast<int8_t>(code));
+  const unsigned bits = code;
+  if (type == KVType::kE5M2) return widen_fp16(static_cast<uint16_t>(bits << 8));
+  return widen_fp16(static_cast<uint16_t>((bits & 0x80u) << 8 | (bits & 0x7fu) << 7)) * 256.0f;
+}
+
 float widen(KVType type, const void* numbers, size_t index) {
   if (type == KVType::kFP32) return static_cast<const float*>(numbers)[index];
+  if (is_scaled(type)) return widen_8_bit(type, static_cast<const uint8_t*>(numbers)[index]);
   const uint16_t number = static_cast<const uint16_t*>(numbers)[index];
   return type == KVType::kBF16 ? widen_bf16(number) : widen_fp16(number);
 }
@@ -62,25 +102,42 @@ float widen(KVType type, const void* numbers, size_t index) {
 }  // namespace
 
 KVStorage::KVStorage(const std::string& isa, size_t num_layers, size_t num_blocks, size_t block_size, size_t num_kv_heads, size_t head_dim,
-                     const std::string& type)
-    : kernels_(&kernels_for(isa)),
-      num_layers_(num_layers),
-      shape_{nullptr, nullptr, num_blocks, block_size, num_kv_heads, head_dim, 0, kv_type(type)} {
+                     const std::string& type, const std::string& scales, std::vector<float> layer_scales)
+    : kernels_(&kernels_for(isa)), num_layers_(num_layers), shape_{} {
+  shape_.num_blocks = num_blocks;
+  shape_.block_size = block_size;
+  shape_.num_kv_heads = num_kv_heads;
+  shape_.head_dim = head_dim;
+  shape_.type = kv_type(type);
+  shape_.scales = kv_scales(scales, shape_.type);
   check("num_layers", num_layers, num_layers > 0, "positive");
   check("num_blocks", num_blocks, num_blocks > 0, "positive");
   check("block_size", block_size, block_size == 8 || (block_size > 0 && block_size % 16 == 0), "8 or a multiple of 16");
   check("num_kv_heads", num_kv_heads, num_kv_heads > 0, "positive");
   check("head_dim", head_dim, head_dim > 0 && head_dim % 16 == 0 && head_dim <= kMaxHeadDim, "a multiple of 16, at most 512");
-  shape_.block_stride = checked_product({2, num_layers, block_size, num_kv_heads, head_dim});
-  part_bytes_ = block_size * num_kv_heads * head_dim * element_bytes(shape_.type);
-  block_bytes_ = checked_product({shape_.block_stride, element_bytes(shape_.type)});
+  const size_t bytes = element_bytes(shape_.type);
+  part_bytes_ = checked_product({block_size, num_kv_heads, head_dim, bytes});
+  const bool owned = shape_.scales == KVScales::kDynamic || shape_.scales == KVScales::kGuarded;
+  own_bytes_ = owned ? checked_product({block_size, num_kv_heads, sizeof(uint16_t)}) : 0;
+  block_bytes_ = checked_product({2, num_layers, part_bytes_ + own_bytes_});
+  shape_.block_stride = block_bytes_ / bytes;
+  layer_scales_ = checked_scales(std::move(layer_scales), shape_.scales, num_layers);
+  counts_.resize(num_layers);
   memory_ = Memory(checked_product({num_blocks, block_bytes_}));
 }
 
 KVLayerView KVStorage::layer(size_t index) const {
   KVLayerView view = shape_;
-  view.k = memory_.data() + 2 * index * part_bytes_;
-  view.v = memory_.data() + (2 * index + 1) * part_bytes_;
+  uint8_t* first = memory_.data() + 2 * index * (part_bytes_ + own_bytes_);
+  view.k = first;
+  view.v = first + part_bytes_;
+  view.k_scale = layer_scales_[2 * index];
+  view.v_scale = layer_scales_[2 * index + 1];
+  if (own_bytes_ > 0) {
+    view.k_own = reinterpret_cast<uint16_t*>(first + 2 * part_bytes_);
+    view.v_own = reinterpret_cast<uint16_t*>(first + 2 * part_bytes_ + own_bytes_);
+  }
+  if (shape_.scales != KVScales::kNone) view.counts = &counts_[index];
   return view;
 }
 
@@ -93,11 +150,14 @@ void KVStorage::read(size_t layer_index, size_t block, float* k, float* v) const
   for (size_t t = 0; t < size; ++t) {
     for (size_t h = 0; h < heads; ++h) {
       const size_t start = block * shape_.block_stride + h * size * dim;
+      const size_t own = own_bytes_ > 0 ? kv_own_index(view, h, block * size + t) : 0;
+      const float k_scale = view.k_scale * (own_bytes_ > 0 ? widen_bf16(view.k_own[own]) : 1.0f);
+      const float v_scale = view.v_scale * (own_bytes_ > 0 ? widen_bf16(view.v_own[own]) : 1.0f);
       for (size_t e = 0; e < dim; ++e) {
         const size_t in_k = t / width * width * dim + e / pair * pair * width + t % width * pair + e % pair;
         const size_t in_v = t / pair * pair * dim + e * pair + t % pair;
-        *k++ = widen(view.type, view.k, start + in_k);
-        *v++ = widen(view.type, view.v, start + in_v);
+        *k++ = widen(view.type, view.k, start + in_k) * k_scale;
+        *v++ = widen(view.type, view.v, start + in_v) * v_scale;
       }
     }
   }

@@ -38,18 +38,30 @@ void import_blocks(KVStorage& storage, const BlockIds& blocks, const Array<uint8
   storage.import_blocks(blocks.data(), blocks.size(), data.data());
 }
 
+// Per layer: vectors, guarded K and V, clipped K and V.
+nb::ndarray<nb::numpy, uint64_t> read_counts(const KVStorage& storage) {
+  auto counts = new_array<uint64_t>({storage.num_layers(), 5});
+  uint64_t* out = counts.data();
+  for (const KVCounts& layer : storage.counts()) {
+    for (const uint64_t n : {layer.vectors, layer.guarded_k, layer.guarded_v, layer.clipped_k, layer.clipped_v}) *out++ = n;
+  }
+  return counts;
+}
+
 }  // namespace
 
 void bind_kv(nb::module_& m) {
   nb::class_<KVStorage>(m, "KVStorage")
-      .def(nb::init<const std::string&, size_t, size_t, size_t, size_t, size_t, const std::string&>(), nb::arg("isa"),
-           nb::arg("num_layers"), nb::arg("num_blocks"), nb::arg("block_size"), nb::arg("num_kv_heads"), nb::arg("head_dim"),
-           nb::arg("dtype"))
+      .def(nb::init<const std::string&, size_t, size_t, size_t, size_t, size_t, const std::string&, const std::string&,
+                    std::vector<float>>(),
+           nb::arg("isa"), nb::arg("num_layers"), nb::arg("num_blocks"), nb::arg("block_size"), nb::arg("num_kv_heads"),
+           nb::arg("head_dim"), nb::arg("dtype"), nb::arg("scales") = "none", nb::arg("layer_scales") = std::vector<float>())
       .def_prop_ro("nbytes", &KVStorage::nbytes)
       .def_prop_ro("block_bytes", &KVStorage::block_bytes)
       .def("copy_blocks", copy_blocks, nb::arg("src"), nb::arg("dst"))
       .def("export_blocks", export_blocks, nb::arg("blocks"))
       .def("import_blocks", import_blocks, nb::arg("blocks"), nb::arg("data"))
+      .def("counts", read_counts)
       .def("read", read_block, nb::arg("layer"), nb::arg("block"));
 }
 

@@ -132,6 +132,16 @@ OCTAVO_FN F32 f16_load(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
+OCTAVO_FN F32 f16_widen_(__m256i a) {
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(a)), _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1))};
+}
+OCTAVO_FN F32 e4m3_load(const uint8_t* p) {
+  const __m256i spread = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 7);
+  return f16_widen_(_mm256_and_si256(spread, _mm256_set1_epi16(static_cast<int16_t>(0xBFFF))));
+}
+OCTAVO_FN F32 e5m2_load(const uint8_t* p) {
+  return f16_widen_(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 8));
+}
 OCTAVO_FN void f16_store(uint16_t* p, F32 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));

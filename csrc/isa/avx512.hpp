@@ -102,6 +102,14 @@ OCTAVO_FN F32 f16_load_partial(const uint16_t* p, size_t n) { return {_mm512_cvt
 OCTAVO_FN __m256i f16_round_(F32 a) { return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 OCTAVO_FN void f16_store(uint16_t* p, F32 a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), f16_round_(a)); }
 OCTAVO_FN void f16_store_partial(uint16_t* p, F32 a, size_t n) { _mm256_mask_storeu_epi16(p, first_lanes(n), f16_round_(a)); }
+// 16 numbers of 8 bits; of e4m3, times 2^-8: its bits in a half's place, where only the exponent's bias differs.
+OCTAVO_FN F32 e4m3_load(const uint8_t* p) {
+  const __m256i spread = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 7);
+  return {_mm512_cvtph_ps(_mm256_and_si256(spread, _mm256_set1_epi16(static_cast<int16_t>(0xBFFF))))};
+}
+OCTAVO_FN F32 e5m2_load(const uint8_t* p) {
+  return {_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 8))};
+}
 OCTAVO_FN F32 bf16_widen_(__m256i a) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(a), 16))}; }
 OCTAVO_FN F32 bf16_load(const uint16_t* p) { return bf16_widen_(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 OCTAVO_FN F32 bf16_load_partial(const uint16_t* p, size_t n) { return bf16_widen_(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }

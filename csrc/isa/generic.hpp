@@ -164,6 +164,14 @@ OCTAVO_FN F32 f16_load(const uint16_t* p) {
   const I32 h = i32_from_(p);
   return OCTAVO_PARTS(F32, f16_widen_(h.q[i]));
 }
+OCTAVO_FN F32 e4m3_load(const uint8_t* p) {
+  const I32 code = i32_from_u8(p);
+  return OCTAVO_PARTS(F32, f16_widen_((code.q[i] & 0x80) << 8 | (code.q[i] & 0x7F) << 7));
+}
+OCTAVO_FN F32 e5m2_load(const uint8_t* p) {
+  const I32 code = i32_from_u8(p);
+  return OCTAVO_PARTS(F32, f16_widen_(code.q[i] << 8));
+}
 OCTAVO_FN uint16_t f16_round_(float x) {
   uint32_t bits = bit_cast_<uint32_t>(x), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7FFFFFFF;
   if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00 | ((magnitude >> 13) & 0x3FF));

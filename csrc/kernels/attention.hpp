@@ -5,6 +5,8 @@
 //   2. softmax  the split's largest score, exp, and the sum, by lanes of position % 16
 //   3. values   rows x 16 elements at once: an element run of V against a broadcast weight of each row, position after position
 //   4. the split joins the row's state, rescaled to the larger maximum
+// The scales of 8-bit K multiply the scores, those of V the weights that meet V. Where several blocks of rows meet a split, its codes are
+// turned into fp32 once; each multiply-add sees the same numbers either way.
 // Every row sees only its own positions in every step, so its bits depend on its position, length and window alone.
 #pragma once
 
@@ -68,6 +70,12 @@ struct SplitView {
   const typename KV::Element* v[kSplit / kGranule];
 };
 
+// What 8-bit K and V of a split's positions, as loaded, are to be multiplied with.
+struct SplitScales {
+  alignas(64) float k[kSplit];
+  alignas(64) float v[kSplit];
+};
+
 // Joins two K tiles of 8 tokens to one of 16. A tile that nobody sees is null, and becomes 0.
 template <typename KV>
 OCTAVO_FN void join_tiles(const typename KV::Element* const* tiles, size_t head_dim, typename KV::Element* out) {
@@ -103,6 +111,40 @@ OCTAVO_FN void find_split(const KVLayerView& kv, const AttentionItem& item, size
     view.k[t] = size >= 16 ? static_cast<const Element*>(kv.k) + number_at(t * 16) : joined + t * 16 * kv.head_dim;
     if (size < 16) join_tiles<KV>(tiles + 2 * t, kv.head_dim, joined + t * 16 * kv.head_dim);
   }
+}
+
+// Of the positions that find_split found; of others, numbers that nobody looks at.
+template <typename KV>
+OCTAVO_FN void find_scales(const KVLayerView& kv, const AttentionItem& item, size_t split, Span span, SplitScales& scales) {
+  const float k_scale = kv.k_scale * KV::kUnit, v_scale = kv.v_scale * KV::kUnit;
+  for (size_t i = 0; i < kSplit; i += 16) {
+    f32_store(scales.k + i, f32_set1(k_scale));
+    f32_store(scales.v + i, f32_set1(v_scale));
+  }
+  if (kv.scales == KVScales::kStatic) return;
+  for (size_t g = span.begin / kGranule; g * kGranule < span.end; ++g) {
+    const size_t position = split * kSplit + g * kGranule, block = static_cast<size_t>(item.blocks[position / kv.block_size]);
+    const size_t own = kv_own_index(kv, item.kv_head, block * kv.block_size + position % kv.block_size);
+    f32_store_partial(scales.k + g * kGranule, bf16_load_partial(kv.k_own + own, kGranule) * f32_set1(k_scale), kGranule);
+    f32_store_partial(scales.v + g * kGranule, bf16_load_partial(kv.v_own + own, kGranule) * f32_set1(v_scale), kGranule);
+  }
+}
+
+// The same positions' numbers as fp32: kSplit * head_dim of K, then of V, into out.
+template <typename KV>
+OCTAVO_FN void widen_split(const SplitView<KV>& view, Span span, size_t head_dim, float* out, SplitView<KVFP32>& wide) {
+  const auto widen = [&](const typename KV::Element* from, size_t count, float* to) __attribute__((always_inline)) {
+    for (size_t i = 0; i < count; i += 16) {
+      F32 numbers[KV::kPair];
+      KV::load(from + i, numbers);
+      f32_store(to + i, numbers[0]);
+    }
+    return to;
+  };
+  for (size_t t = span.begin / 16; t * 16 < span.end; ++t) wide.k[t] = widen(view.k[t], 16 * head_dim, out + t * 16 * head_dim);
+  float* values = out + kSplit * head_dim;
+  for (size_t g = span.begin / kGranule; g * kGranule < span.end; ++g)
+    wide.v[g] = widen(view.v[g], kGranule * head_dim, values + g * kGranule * head_dim);
 }
 
 // scores[r, 16 t + lane] = sum over e, in order, of q[e, r] * k[t][e, lane], for R rows and T tiles.
@@ -160,12 +202,14 @@ struct SoftmaxSums {
   float largest, sum;
 };
 
-// Turns one row's scores within span into weights exp(score - largest); those outside become 0.
-OCTAVO_FN SoftmaxSums softmax_row(float* scores, Span span, float softcap) {
+// Turns one row's scores within span into weights exp(score - largest); those outside become 0. Scales, if any, multiply what comes and
+// what goes.
+OCTAVO_FN SoftmaxSums softmax_row(float* scores, Span span, float softcap, const SplitScales* scales) {
   const size_t begin = span.begin / 16 * 16;
   F32 largest = f32_set1(-kInfinity);
   for (size_t i = begin; i < span.end; i += 16) {
     F32 x = f32_load(scores + i);
+    if (scales != nullptr) x = x * f32_load(scales->k + i);
     if (softcap > 0.0f) x = f32_set1(softcap) * f32_tanh(x / f32_set1(softcap));
     const size_t first = span.begin > i ? span.begin - i : 0, last = span.end - i < 16 ? span.end - i : 16;
     x = f32_keep(x, first, last, f32_set1(-kInfinity));
@@ -176,7 +220,7 @@ OCTAVO_FN SoftmaxSums softmax_row(float* scores, Span span, float softcap) {
   F32 sums = f32_zero();
   for (size_t i = begin; i < span.end; i += 16) {
     const F32 weight = f32_exp(f32_load(scores + i) - f32_set1(top));
-    f32_store(scores + i, weight);
+    f32_store(scores + i, scales == nullptr ? weight : weight * f32_load(scales->v + i));
     sums = sums + weight;
   }
   return {top, f32_reduce_add(sums)};
@@ -263,7 +307,7 @@ OCTAVO_FN void join_row(State to, SoftmaxSums later, const float* values, size_t
 // One split for R rows from ``row`` on; q is their panel [head_dim, R].
 template <typename KV, size_t R>
 void attend_rows(const AttentionArgs& args, const AttentionItem& item, ItemShape shape, size_t row, size_t split, const SplitView<KV>& view,
-                 const float* q, float* state, float* scratch) {
+                 const SplitScales* scales, bool cold, const float* q, float* state, float* scratch) {
   float* scores = scratch;
   float* values = scratch + R * kSplit;
   Span spans[R], all{kSplit, 0};
@@ -273,11 +317,11 @@ void attend_rows(const AttentionArgs& args, const AttentionItem& item, ItemShape
     all = {spans[r].begin < all.begin ? spans[r].begin : all.begin, spans[r].end > all.end ? spans[r].end : all.end};
   }
   if (all.begin >= all.end) return;
-  score_rows<KV, R>(q, view, all, shape.head_dim, row == 0, scores);
+  score_rows<KV, R>(q, view, all, shape.head_dim, cold, scores);
   SoftmaxSums sums[R];
   for (size_t r = 0; r < R; ++r) {
     const bool any = spans[r].begin < spans[r].end;
-    sums[r] = any ? softmax_row(scores + r * kSplit, spans[r], args.softcap) : SoftmaxSums{0.0f, 0.0f};
+    sums[r] = any ? softmax_row(scores + r * kSplit, spans[r], args.softcap, scales) : SoftmaxSums{0.0f, 0.0f};
   }
   value_rows<KV, R>(scores, view, spans, shape.head_dim, values);
   for (size_t r = 0; r < R; ++r) join_row(state_at(state, shape, row + r), sums[r], values + r * shape.head_dim, shape.head_dim);
@@ -295,10 +339,27 @@ OCTAVO_FN void pack_queries(const AttentionArgs& args, const AttentionItem& item
   }
 }
 
-// scratch: [rows, head_dim] queries, [kRows, kSplit + head_dim] scores and values, [kSplit, head_dim] joined K.
+OCTAVO_FN bool is_scaled(KVType type) {
+  return with_type(type, [](auto kv) { return decltype(kv)::kScaled; });
+}
+
+// scratch: [rows, head_dim] queries, [kRows, kSplit + head_dim] scores and values, [kSplit, head_dim] joined K, and of 8-bit types
+// [2, kSplit, head_dim] widened K and V.
 size_t scratch_floats(const AttentionArgs& args) {
   const size_t heads = args.q_heads / args.kv.num_kv_heads, dim = args.kv.head_dim;
-  return (heads > kItemRows ? heads : kItemRows) * dim + kRows * (kSplit + dim) + kSplit * dim;
+  return (heads > kItemRows ? heads : kItemRows) * dim + kRows * (kSplit + dim) + (is_scaled(args.kv.type) ? 3 : 1) * kSplit * dim;
+}
+
+// One split for all of the item's rows.
+template <typename KV>
+OCTAVO_FN void attend_split(const AttentionArgs& args, const AttentionItem& item, ItemShape shape, size_t split, const SplitView<KV>& view,
+                            const SplitScales* scales, bool cold, const float* queries, float* state, float* work) {
+  for (size_t row = 0; row < shape.rows; row += kRows) {
+    with_count(shape.rows - row < kRows ? shape.rows - row : kRows, [&](auto count) {
+      attend_rows<KV, decltype(count)::value>(args, item, shape, row, split, view, scales, cold && row == 0, queries + row * shape.head_dim,
+                                              state, work);
+    });
+  }
 }
 
 template <typename KV>
@@ -306,25 +367,31 @@ void attend_as(const AttentionArgs& args, const AttentionItem& item, size_t begi
   const ItemShape shape = shape_of(args, item);
   float* queries = scratch;
   float* work = queries + shape.rows * shape.head_dim;
-  auto* joined = reinterpret_cast<typename KV::Element*>(work + kRows * (kSplit + shape.head_dim));
+  float* joined = work + kRows * (kSplit + shape.head_dim);
   pack_queries(args, item, shape, queries);
   for (size_t split = begin; split < end; ++split) {
     const Span span{visible(args, item.position, split).begin, visible(args, item.position + item.tokens - 1, split).end};
     if (span.begin >= span.end) continue;
     SplitView<KV> view;
-    find_split<KV>(args.kv, item, split, span, joined, view);
-    for (size_t row = 0; row < shape.rows; row += kRows) {
-      with_count(shape.rows - row < kRows ? shape.rows - row : kRows, [&](auto count) {
-        attend_rows<KV, decltype(count)::value>(args, item, shape, row, split, view, queries + row * shape.head_dim, state, work);
-      });
+    find_split<KV>(args.kv, item, split, span, reinterpret_cast<typename KV::Element*>(joined), view);
+    if constexpr (KV::kScaled) {
+      SplitScales scales;
+      find_scales<KV>(args.kv, item, split, span, scales);
+      if (shape.rows > kRows) {
+        SplitView<KVFP32> wide;
+        widen_split<KV>(view, span, shape.head_dim, joined + kSplit * shape.head_dim, wide);
+        attend_split<KVFP32>(args, item, shape, split, wide, &scales, false, queries, state, work);
+      } else {
+        attend_split<KV>(args, item, shape, split, view, &scales, true, queries, state, work);
+      }
+    } else {
+      attend_split<KV>(args, item, shape, split, view, nullptr, true, queries, state, work);
     }
   }
 }
 
 void attend(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch) {
-  if (args.kv.type == KVType::kBF16) return attend_as<KVBF16>(args, item, begin, end, state, scratch);
-  if (args.kv.type == KVType::kFP16) return attend_as<KVFP16>(args, item, begin, end, state, scratch);
-  attend_as<KVFP32>(args, item, begin, end, state, scratch);
+  with_type(args.kv.type, [&](auto kv) { attend_as<decltype(kv)>(args, item, begin, end, state, scratch); });
 }
 
 // Divides a row by its sum, to which the head's sink, if any, adds itself.

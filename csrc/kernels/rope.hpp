@@ -46,14 +46,16 @@ void rope(const RopeArgs& args, size_t begin, size_t end) {
 
 void rope_kv_write(const RopeKVWriteArgs& args, size_t begin, size_t end) {
   const KVLayerView& kv = args.write.kv;
+  KVCounts counts{};
   rope(args.q, begin, end);
   for (size_t r = begin; r < end; ++r) {
     for (size_t head = 0; head < kv.num_kv_heads; ++head) {
       float rotated[kMaxHeadDim];
       rotate_head(args.q.table, args.q.style, r, kv.head_dim, f32_row(args.write.k, r) + head * kv.head_dim, rotated);
-      write_head(args.write, r, head, rotated);
+      write_head(args.write, r, head, rotated, counts);
     }
   }
+  add_counts(kv, counts);
 }
 
 constexpr RopeKernels rope_kernels() {

@@ -79,7 +79,22 @@ struct RopeArgs {
   RopeStyle style;
 };
 
-enum class KVType : int32_t { kBF16, kFP16, kFP32 };
+enum class KVType : int32_t { kBF16, kFP16, kFP32, kE4M3, kE5M2, kInt8 };
+
+// What an 8-bit number is multiplied with: its layer's scale, and, but for kStatic, one of the token's own.
+enum class KVScales : int32_t {
+  kNone,     // wide types
+  kStatic,   // the layer's alone
+  kDynamic,  // the token's own
+  kGuarded,  // the layer's, and where that fits a token badly its own (kv_write.hpp)
+};
+
+// What writing a layer met. A vector is one token's K, or V, of one head. Kernels add to it atomically.
+struct KVCounts {
+  uint64_t vectors;               // of K; as many of V
+  uint64_t guarded_k, guarded_v;  // vectors that got a scale of their own under kGuarded
+  uint64_t clipped_k, clipped_v;  // numbers beyond the type's largest
+};
 
 constexpr size_t kMaxHeadDim = 512;  // a multiple of 16 in any case
 
@@ -90,7 +105,17 @@ struct KVLayerView {
   size_t num_blocks, block_size, num_kv_heads, head_dim;
   size_t block_stride;  // numbers from a block's K to the next block's
   KVType type;
+  KVScales scales;
+  float k_scale, v_scale;  // the layer's
+  uint16_t* k_own;         // bf16 scales of block 0's tokens [kv_heads, block_size], times the layer's; null under kNone and kStatic
+  uint16_t* v_own;
+  KVCounts* counts;  // null under kNone
 };
+
+// Of a token's own scales, from block 0's on. An 8-bit number is a byte, so block_stride is bytes here.
+OCTAVO_INLINE size_t kv_own_index(const KVLayerView& kv, size_t head, size_t slot) {
+  return slot / kv.block_size * (kv.block_stride / sizeof(uint16_t)) + head * kv.block_size + slot % kv.block_size;
+}
 
 // Tokens in a tile of K.
 OCTAVO_INLINE size_t kv_tile_width(size_t block_size) {

@@ -48,8 +48,20 @@ class PackedWeight:
 class KVStorage:
     """K and V of all layers: per layer ``num_blocks`` blocks of ``block_size`` slots, in the kernels' own tile layout."""
 
-    def __init__(self, isa: str, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: str) -> None:
-        """``dtype``: "bf16", "fp16" or "fp32"; ``block_size`` is 8 or a multiple of 16, ``head_dim`` a multiple of 16 up to 512.
+    def __init__(
+        self,
+        isa: str,
+        num_layers: int,
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: str,
+        scales: str = "none",
+        layer_scales: Sequence[float] = ...,
+    ) -> None:
+        """``dtype`` and ``scales``: as octavo.ops.kv_format.KVFormat; ``layer_scales``: K's and V's of each layer in turn, 1 where there
+        are none. ``block_size`` is 8 or a multiple of 16, ``head_dim`` a multiple of 16 up to 512.
 
         Memory is reserved, and touched on first use.
         """
@@ -68,6 +80,9 @@ class KVStorage:
         """A copy of their bytes [blocks, block_bytes]."""
     def import_blocks(self, blocks: Int32Array, data: BytesArray) -> None:
         """Set their bytes to ``data`` [blocks, block_bytes], which export_blocks of a storage of the same shape gave."""
+    def counts(self) -> npt.NDArray[np.uint64]:
+        """What writing 8-bit K and V met since the start [layers, 5]: vectors (K's; as many of V) written, K vectors and V vectors that
+        got a scale of their own under "guarded", numbers of K and of V that were clipped under "static"."""
     def read(self, layer: int, block: int) -> tuple[F32Array, F32Array]:
         """K and V of one block, each [block_size, kv_heads, head_dim], as stored; for tests."""
 

@@ -19,6 +19,8 @@ KV_POLICIES: dict[str, dict[str, str]] = {
     "static": {"placement": "static", "prefix_index": "none", "eviction": "lru", "admission": "guaranteed"},
 }
 """What ``--kv-policy`` names: one choice a seam."""
+KV_8_BIT = ("fp8", "fp8_e4m3", "fp8_e5m2", "int8")
+"""Values of kv_cache_dtype that have scales."""
 
 
 def setting(
@@ -70,9 +72,16 @@ class EngineArgs:
     block_size: int = setting(16, "Tokens in a KV block.", numerics=False, low=8, high=64)
     kv_cache_dtype: str = setting(
         "auto",
-        "How K and V are stored; auto is bfloat16 (float32 under --dtype float32).",
+        "How K and V are stored; auto is bfloat16 (float32 under --dtype float32), fp8 is fp8_e4m3.",
         numerics=True,
-        choices=("auto", "bfloat16", "bf16", "fp16", "float16", "fp32", "float32"),
+        choices=("auto", "bfloat16", "bf16", "fp16", "float16", "fp32", "float32", *KV_8_BIT),
+    )
+    kv_scales: str = setting(
+        "auto",
+        "Scales of 8-bit K and V: static, one a layer, from the checkpoint or 1.0; dynamic, one a token and head; guarded, static but "
+        "where that clips or errs too much. auto is guarded for fp8, dynamic for int8.",
+        numerics=True,
+        choices=("auto", "static", "dynamic", "guarded"),
     )
     gpu_memory_utilization: float = setting(
         0.4,
@@ -128,6 +137,11 @@ class EngineArgs:
             _check(spec.name, getattr(self, spec.name), spec.metadata)
         if self.block_size not in (8, 16, 32, 64):
             raise InvalidRequestError(f"block_size = {self.block_size}: it must be 8, 16, 32 or 64", field="block_size")
+        if self.kv_scales != "auto" and self.kv_cache_dtype not in KV_8_BIT:
+            raise InvalidRequestError(
+                f"kv_scales = {self.kv_scales}: kv_cache_dtype = {self.kv_cache_dtype} has no scales; {', '.join(KV_8_BIT)} have",
+                field="kv_scales",
+            )
         if self.quantization and self.dtype == "float32":
             raise InvalidRequestError(
                 f"quantization = {self.quantization}: dtype float32 dequantizes every weight; choose one", field="quantization"

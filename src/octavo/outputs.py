@@ -94,6 +94,19 @@ class EngineCoreOutputs(msgspec.Struct, omit_defaults=True):
     timestamp: float = 0.0
 
 
+class KVWrites(msgspec.Struct, array_like=True):
+    """What writing 8-bit K and V met since the start, by layer. A vector is one token's K, or V, of one head."""
+
+    vectors: list[int]
+    """Of K; as many of V."""
+    guarded_k: list[int]
+    """Vectors that got a scale of their own under kv_scales "guarded"."""
+    guarded_v: list[int]
+    clipped_k: list[int]
+    """Numbers beyond the type's largest under kv_scales "static"."""
+    clipped_v: list[int]
+
+
 class EngineStats(msgspec.Struct, omit_defaults=True):
     """The engine after a step: gauges as they stand, counters as totals since the start."""
 
@@ -125,3 +138,5 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     prefix_hits: int = 0
     kv: dict[str, Any] = msgspec.field(default_factory=dict)
     """``KVUsage`` as a dict, see octavo.kv.usage."""
+    kv_writes: KVWrites | None = None
+    """None where K and V have no scales."""

@@ -15,7 +15,7 @@ from octavo.config import EngineArgs
 from octavo.engine.core import EngineCore
 from octavo.errors import InvalidRequestError
 from octavo.runner.cpu_backend import build_cpu, choose_isa
-from octavo.runner.loading import kv_dtype, load_model
+from octavo.runner.loading import kv_format, load_model
 from octavo.runner.model_runner import ModelRunner
 from support.gguf_models import VOCAB, make_llama
 from support.oracles import transformers_model
@@ -38,7 +38,7 @@ def served(path: Path, **settings: Any) -> np.ndarray:
     """Logits of every position as the engine computes them by default: chunked, over a scattered block table."""
     args = EngineArgs(model=str(path), **settings)
     executor, _ = build_cpu(args, load_model(args))
-    executor.allocate_kv([8], 16, kv_dtype(args))
+    executor.allocate_kv([8], 16, kv_format(args))
     chunks = [(0, 50), (50, 1), (51, len(IDS) - 51)]
     found = [np.array(executor.run(single_sequence_step(IDS[at : at + count], at, TABLE))) for at, count in chunks]
     executor.close()

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from octavo.config import EngineArgs
+from octavo.ops.kv_format import KVFormat
 from octavo.ops.spec import StepInputs
 from octavo.runner.loading import LoadedModel, load_model
 from octavo.runner.model_runner import Executor
@@ -36,7 +37,7 @@ def logits_in_chunks(build: Build, args: EngineArgs, ids: np.ndarray) -> np.ndar
     """Logits of every position, computed in chunks over a scattered block table."""
     loaded = load_model(args)
     executor = build(args, loaded)
-    executor.allocate_kv([8] * num_groups(loaded.model), 16, "fp32")
+    executor.allocate_kv([8] * num_groups(loaded.model), 16, KVFormat("fp32"))
     found, start = [], 0
     for count in CHUNKS:
         step: StepInputs = single_sequence_step(ids[start : start + count], start, TABLE)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from octavo.config import EngineArgs
+from octavo.ops.kv_format import KVFormat
 from octavo.runner.cpu_backend import build_cpu
 from octavo.runner.loading import load_model
 from octavo.tokenizer.load import load_tokenizer
@@ -26,7 +27,7 @@ def largest_difference(path: Path, num_tokens: int) -> float:
     args = EngineArgs(model=str(path), dtype="float32")
     loaded = load_model(args)
     executor, _ = build_cpu(args, loaded)
-    executor.allocate_kv([num_tokens // 16 + 1] * num_groups(loaded.model), 16, "fp32")
+    executor.allocate_kv([num_tokens // 16 + 1] * num_groups(loaded.model), 16, KVFormat("fp32"))
     oracle = transformers_model(path)
     table = list(range(num_tokens // 16 + 1))
     worst = 0.0

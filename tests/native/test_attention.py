@@ -145,7 +145,7 @@ def test_cpu_05_instruction_sets_agree() -> None:
 
 def test_unsuitable_storage_is_refused_by_name() -> None:
     good = {"isa": ISAS[0], "num_layers": 1, "num_blocks": 4, "block_size": 16, "num_kv_heads": 2, "head_dim": 64, "dtype": "bf16"}
-    for name, value in {"block_size": 12, "head_dim": 72, "dtype": "int8", "num_layers": 0, "num_blocks": 0, "isa": "z80"}.items():
+    for name, value in {"block_size": 12, "head_dim": 72, "dtype": "int4", "num_layers": 0, "num_blocks": 0, "isa": "z80"}.items():
         with pytest.raises(ValueError, match=name if name != "isa" else "z80"):
             _native.KVStorage(**{**good, name: value})
     with pytest.raises((ValueError, MemoryError)):

@@ -9,6 +9,7 @@ import pytest
 
 from octavo import _native
 from octavo.ops.cpu import CpuExecutor
+from octavo.ops.kv_format import KVFormat
 from octavo.ops.passes import fuse
 from octavo.ops.program import trace
 from octavo.ops.reference import ReferenceKV, ReferenceOps
@@ -101,7 +102,7 @@ def test_an_unknown_architecture_runs_as_the_reference_says(isa: str, matrix_for
     packed = {name: pack(w, isa, pool) for name, w in weights.items() if len(w.shape) == 2}
     vectors = {name: dequantize(w) for name, w in weights.items() if len(w.shape) == 1}
     native = CpuExecutor(model, packed, vectors, isa=isa, pool=pool, eager=eager)
-    native.allocate_kv([8], 8, "fp32")
+    native.allocate_kv([8], 8, KVFormat("fp32"))
     modes = {name: activation_of(w.format) for name, w in weights.items() if len(w.shape) == 2}
     reference = ReferenceOps({name: dequantize(w) for name, w in weights.items()}, ReferenceKV(model.kv_layers(), [4]), modes)
     rng = np.random.default_rng(0)

@@ -20,6 +20,9 @@ NUM_BLOCKS = 600
 SETTINGS = {
     "int4": {"quantization": "int4"},
     "int8-fp16-kv": {"quantization": "int8", "kv_cache_dtype": "fp16"},
+    "fp8-kv": {"quantization": "int8", "kv_cache_dtype": "fp8"},
+    "e5m2-static-kv": {"kv_cache_dtype": "fp8_e5m2", "kv_scales": "static"},
+    "int8-dynamic-kv": {"quantization": "int4", "kv_cache_dtype": "int8"},
     "bf16": {"dtype": "bfloat16"},
     "fp32": {"dtype": "float32"},
     "eager": {"quantization": "int4", "enforce_eager": True},
@@ -85,7 +88,17 @@ def copies(jobs: list[Job]) -> list[Job]:
 @pytest.mark.parametrize("isa", _native.supported_isas())
 @pytest.mark.parametrize(
     ("variant", "setting"),
-    [("llama", "int4"), ("gemma3", "int8-fp16-kv"), ("qwen3", "bf16"), ("llama", "fp32"), ("gemma3", "int4"), ("qwen3", "eager")],
+    [
+        ("llama", "int4"),
+        ("gemma3", "int8-fp16-kv"),
+        ("qwen3", "bf16"),
+        ("llama", "fp32"),
+        ("gemma3", "int4"),
+        ("qwen3", "eager"),
+        ("llama", "fp8-kv"),
+        ("gemma3", "e5m2-static-kv"),
+        ("qwen3", "int8-dynamic-kv"),
+    ],
 )
 @given(jobs=job_lists(), seed=st.integers(0, 2**32))
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -21,6 +21,9 @@ def numerics_id(folder: Path, **changes: object) -> str:
     return runner.info().numerics_id
 
 
+KV_SCALES = ("static", "dynamic", "guarded")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("llama")
@@ -37,6 +40,7 @@ def test_what_shapes_bits_changes_it(folder: Path, tmp_path: Path, monkeypatch: 
         {"quantization": "int8"},
         {"quantization": "int4"},
         {"kv_cache_dtype": "fp16"},
+        *({"kv_cache_dtype": dtype, "kv_scales": scales} for dtype in ("fp8_e4m3", "fp8_e5m2", "int8") for scales in KV_SCALES),
         {"enforce_eager": True},
         *({"isa": isa} for isa in _native.supported_isas()[1:]),
     ]
@@ -51,6 +55,12 @@ def test_what_does_not_shape_bits_leaves_it(folder: Path, tmp_path: Path) -> Non
     moved = tmp_path / "elsewhere"
     moved.symlink_to(folder)
     assert numerics_id(moved) == plain
+
+
+def test_names_for_the_same_kv_format_leave_it(folder: Path) -> None:
+    plain = numerics_id(folder, kv_cache_dtype="fp8")
+    assert numerics_id(folder, kv_cache_dtype="fp8_e4m3", kv_scales="guarded") == plain
+    assert numerics_id(folder, kv_cache_dtype="int8") == numerics_id(folder, kv_cache_dtype="int8", kv_scales="dynamic")
 
 
 def test_en_06_it_is_the_same_in_another_process(folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from octavo import _native
-from octavo.ops.reference import ROUNDINGS, attend
+from octavo.ops.kv_format import KVFormat
+from octavo.ops.reference import attend, store_vectors
 from octavo.ops.spec import AttentionSpec, StepInputs
 from support.native_cases import POOL
 
@@ -24,6 +25,15 @@ class Shape:
     softcap: float = 0.0
     sinks: bool = False
     dtype: str = "bf16"
+    scales: str = "none"
+    layer_scales: tuple[float, float] = (1.0, 1.0)
+    """K's and V's."""
+    spread: float = 0.0
+    """Vectors of K and V are multiplied with e to the power of this times a normal number."""
+
+    @property
+    def format(self) -> KVFormat:
+        return KVFormat(self.dtype, self.scales)
 
     @property
     def scale(self) -> float:
@@ -69,9 +79,14 @@ class PagedCase:
             table, free = free[:size].astype(np.int32), free[size:]
             q = rng.standard_normal((n, shape.heads, shape.head_dim)).astype(np.float32)
             k, v = rng.standard_normal((2, n, shape.kv_heads, shape.head_dim)).astype(np.float32)
+            if shape.spread:
+                k, v = (x * np.exp(shape.spread * rng.standard_normal((n, shape.kv_heads, 1))).astype(np.float32) for x in (k, v))
             self.sequences.append(PagedSequence(q, k, v, table))
         self.sinks = np.random.default_rng(self.seed + 1).standard_normal(shape.heads).astype(np.float32) if shape.sinks else None
-        self.kv = _native.KVStorage(self.isa, 2, self.num_blocks, self.block_size, shape.kv_heads, shape.head_dim, shape.dtype)
+        scales = [*shape.layer_scales, *shape.layer_scales] if shape.scales in ("static", "guarded") else []
+        self.kv = _native.KVStorage(
+            self.isa, 2, self.num_blocks, self.block_size, shape.kv_heads, shape.head_dim, shape.dtype, shape.scales, scales
+        )
         self._build()
 
     def _build(self) -> None:
@@ -129,9 +144,10 @@ class PagedCase:
 
     def oracle(self, sequence: int, first: int = 0) -> np.ndarray:
         """The same from ``first`` on, by octavo.ops.reference in float64 on K and V as stored."""
-        s, shape, rounded = self.sequences[sequence], self.shape, ROUNDINGS[self.shape.dtype]
+        s, shape = self.sequences[sequence], self.shape
+        stored_k, stored_v = (store_vectors(x, shape.format, scale).values for x, scale in zip((s.k, s.v), shape.layer_scales, strict=True))
         spec = AttentionSpec(shape.heads, shape.scale, shape.window, shape.softcap)
-        wide = [x.astype(np.float64) for x in (s.q[first:], rounded(s.k), rounded(s.v))]
+        wide = [x.astype(np.float64) for x in (s.q[first:], stored_k, stored_v)]
         sinks = None if self.sinks is None else self.sinks.astype(np.float64)
         positions = np.arange(first, s.length, dtype=np.int32)
         return attend(*wide, positions, spec, sinks).reshape(s.length - first, -1)

@@ -16,7 +16,7 @@ from octavo.engine.pool import PoolPlan, plan_pool
 from octavo.engine.step_log import StepLog
 from octavo.errors import InvalidRequestError
 from octavo.kv.kv_cache_manager import KVCacheManager
-from octavo.outputs import EngineCoreOutput, EngineCoreOutputs, EngineStats, FinishReason
+from octavo.outputs import EngineCoreOutput, EngineCoreOutputs, EngineStats, FinishReason, KVWrites
 from octavo.request import EngineCoreRequest, Request
 from octavo.runner.interface import Runner, RunnerInfo
 from octavo.scheduler.config import SchedulerConfig
@@ -43,6 +43,7 @@ class EngineCore:
         self._refused: list[EngineCoreOutput] = []
         self._step_seconds = 0.0
         self._log = StepLog()
+        self._kv_writes: KVWrites | None = None
         phases = _Phases(earlier_phases or {})
         with phases.measure("import"):
             runner_class = load_runner_class(args.runner_cls)
@@ -92,7 +93,9 @@ class EngineCore:
         """Advance every scheduled request by its tokens."""
         start = time.perf_counter()
         scheduled = self.scheduler.schedule()
-        self._in_flight.append((scheduled, self.runner.execute(scheduled)))
+        executed = self.runner.execute(scheduled)
+        self._kv_writes = executed.kv_writes or self._kv_writes
+        self._in_flight.append((scheduled, executed))
         lag = self._lag if scheduled.num_scheduled_tokens else 0
         outputs, self._refused = self._refused, []
         while len(self._in_flight) > lag:
@@ -107,6 +110,7 @@ class EngineCore:
         """The engine as it stands."""
         stats = self.scheduler.stats()
         stats.step_seconds = self._step_seconds
+        stats.kv_writes = self._kv_writes
         return stats
 
     def kv_usage(self) -> dict[str, Any]:
@@ -178,6 +182,7 @@ def _describe(args: EngineArgs, runner: RunnerInfo, plan: PoolPlan, phases: _Pha
         num_threads=runner.num_threads,
         arithmetic=list(runner.arithmetic),
         kv_cache_dtype=runner.kv_cache_dtype,
+        kv_scales=runner.kv_scales,
         phases=phases.seconds,
         start_seconds=phases.total,
         details=runner.details,

@@ -30,6 +30,8 @@ class EngineInfo:
     """What multiplies weights and activations: "int8", "bf16", "fp32"."""
     kv_cache_dtype: str = ""
     """How K and V are stored: what "auto" came to."""
+    kv_scales: str = "none"
+    """Of 8-bit K and V: "static", "dynamic" or "guarded"."""
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds per phase of starting; they add up to ``start_seconds``."""
     start_seconds: float = 0.0
@@ -40,7 +42,8 @@ class EngineInfo:
         """Lines for a person: what computes, the pool, and where the time of starting went."""
         phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.phases.items())
         threads = "1 thread" if self.num_threads == 1 else f"{self.num_threads} threads"
-        here = f"{' and '.join(self.arithmetic)} arithmetic on {self.isa}, {threads}; K and V in {self.kv_cache_dtype}"
+        kv = self.kv_cache_dtype if self.kv_scales == "none" else f"{self.kv_cache_dtype} with {self.kv_scales} scales"
+        here = f"{' and '.join(self.arithmetic)} arithmetic on {self.isa}, {threads}; K and V in {kv}"
         return [
             *([here] if self.isa else []),
             f"KV pool: {self.pool_tokens:,} tokens in {self.num_blocks[0]:,} blocks of {self.block_size}, {self.pool_bytes:,} bytes; "

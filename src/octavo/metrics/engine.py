@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from octavo.metrics.requests import PREFIX
-from octavo.outputs import EngineStats
+from octavo.outputs import EngineStats, KVWrites
 
 _GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("num_requests_running", "Sequences in the running batch.", lambda s: s.running),
@@ -72,6 +72,7 @@ class EngineCollector(Collector):
         for name, doc, value in _COUNTERS:
             yield self._labelled(CounterMetricFamily(PREFIX + name, doc, labels=["model_name"]), value(stats))
         yield from self._pools(stats.kv.get("groups", ()))
+        yield from self._kv_writes(stats.kv_writes)
         for name, labels in self._facts.items():
             yield InfoMetricFamily(PREFIX + name, f"Facts about the {name.replace('_', ' ')}.", value=labels)
         phases = GaugeMetricFamily(PREFIX + "startup_phase_seconds", "Time of each phase of starting.", labels=["model_name", "phase"])
@@ -98,6 +99,22 @@ class EngineCollector(Collector):
                 yield self._by_group(name, f"{doc}: {state}.", {g["name"]: _in_unit(g, unit, state) for g in groups})
         for name, doc in _KV_RATIOS.items():
             yield self._by_group(f"kv_{name}", doc, {group["name"]: group[name] for group in groups})
+
+    def _kv_writes(self, writes: KVWrites | None) -> Iterator[Metric]:
+        """What became of 8-bit K and V as they were written, by layer; nothing of wider types."""
+        if writes is None:
+            return
+        for name, doc, k, v in (
+            ("written", "K or V vectors (of one token and head) written with 8-bit codes.", writes.vectors, writes.vectors),
+            ("guarded", "Of them, those that got a scale of their own under kv_scales guarded.", writes.guarded_k, writes.guarded_v),
+            ("clipped", "Numbers beyond the type's range under kv_scales static.", writes.clipped_k, writes.clipped_v),
+        ):
+            unit = "numbers" if name == "clipped" else "vectors"
+            family = CounterMetricFamily(f"{PREFIX}kv_{name}_{unit}", doc, labels=["model_name", "layer", "part"])
+            for part, counts in (("k", k), ("v", v)):
+                for layer, count in enumerate(counts):
+                    family.add_metric([self._model_name, str(layer), part], count)
+            yield family
 
     def _by_group(self, name: str, doc: str, values: Mapping[str, float]) -> Metric:
         family = GaugeMetricFamily(PREFIX + name, doc, labels=["model_name", "group"])

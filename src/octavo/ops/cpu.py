@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo import _native
+from octavo.ops.kv_format import KVFormat
 from octavo.ops.passes import fuse, lower
 from octavo.ops.program import Constant, Operand, Program, plan_buffers, trace
 from octavo.ops.spec import F32Array, Int32Array, KVLayer, Model, StepInputs
@@ -31,18 +32,40 @@ class CpuExecutor:
         eager: bool = False,
     ) -> None:
         self.isa = isa
-        self.groups = kv_groups(model.kv_layers())
+        self._layers = model.kv_layers()
+        self.groups = kv_groups(self._layers)
         self.program = (lower if eager else fuse)(trace(model), {name: weight.activation for name, weight in matrices.items()})
         self.native_seconds = 0.0
         self._native = build_native(self.program, matrices, vectors, isa, pool)
         self._kv: list[_native.KVStorage] = []
 
-    def allocate_kv(self, num_blocks: Sequence[int], block_size: int, dtype: str) -> None:
-        """Storage for each layer group; ``dtype`` is "bf16", "fp16" or "fp32"."""
+    def allocate_kv(self, num_blocks: Sequence[int], block_size: int, format: KVFormat) -> None:
+        """Storage for each layer group."""
         self._kv = [
-            _native.KVStorage(self.isa, len(layers), count, block_size, layers[0].num_kv_heads, layers[0].head_dim, dtype)
-            for layers, count in zip(self.groups, num_blocks, strict=True)
+            _native.KVStorage(
+                self.isa,
+                len(layers),
+                count,
+                block_size,
+                layers[0].num_kv_heads,
+                layers[0].head_dim,
+                format.dtype,
+                format.scales,
+                [x for place in self._places(group) for pair in format.layer_scales[place : place + 1] for x in pair],
+            )
+            for group, (layers, count) in enumerate(zip(self.groups, num_blocks, strict=True))
         ]
+
+    def kv_counts(self) -> npt.NDArray[np.uint64]:
+        """As _native.KVStorage.counts, of each layer of the model."""
+        counts = np.zeros((len(self._layers), 5), np.uint64)
+        for group, storage in enumerate(self._kv):
+            counts[self._places(group)] = storage.counts()
+        return counts
+
+    def _places(self, group: int) -> list[int]:
+        """Which of the model's layers a group's are."""
+        return [place for place, layer in enumerate(self._layers) if layer.group == group]
 
     def run(self, inputs: StepInputs) -> F32Array:
         """Logits [logits rows, vocab] of a step: a view, valid until the next one."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from octavo.ops.kv_format import KVFormat
 from octavo.ops.spec import Activation, AttentionSpec, F32Array, Int32Array, KVLayer, Model, Ops, Parameter, Rope, RopeStyle, StepInputs
 
 GROUP = 32
@@ -29,7 +31,70 @@ def round_fp16(x: F32Array) -> F32Array:
 
 
 ROUNDINGS: dict[str, Callable[[F32Array], F32Array]] = {"bf16": round_bf16, "fp16": round_fp16, "fp32": lambda x: x}
-"""How each KV dtype rounds."""
+"""How each wide KV dtype rounds."""
+WIDEST = KVFormat("fp32")
+
+
+def round_minifloat(x: F32Array, fraction: int, bias: int) -> F32Array:
+    """fp32 rounded to floats with ``fraction`` bits after the point and an exponent of that bias (nearest, ties to even)."""
+    exponent = np.maximum(np.frexp(x)[1] - 1, 1 - bias)
+    place = np.ldexp(1.0, exponent - fraction)
+    rounded: F32Array = (np.rint(x / place) * place).astype(np.float32)
+    return rounded
+
+
+@dataclass(frozen=True)
+class Codes:
+    """An 8-bit KV dtype: its largest number, how numbers up to there round, and by how much a vector may err under the guard."""
+
+    largest: float
+    bound: float
+    """Root of the mean square of the error over that of the vector."""
+    round: Callable[[F32Array], F32Array]
+
+
+CODES = {
+    "fp8_e4m3": Codes(448.0, 5 / 128, lambda x: round_minifloat(x, 3, 7)),
+    "fp8_e5m2": Codes(57344.0, 5 / 64, lambda x: round_minifloat(x, 2, 15)),
+    "int8": Codes(127.0, 1 / 64, lambda x: np.rint(x)),
+}
+
+
+@dataclass(frozen=True)
+class StoredVectors:
+    """What became of vectors [..., head_dim]."""
+
+    values: F32Array
+    guarded: npt.NDArray[np.bool_]
+    """[...] vectors that got a scale of their own under the guard."""
+    clipped: int
+    """Numbers beyond the largest, under static scales."""
+
+
+def store_vectors(x: F32Array, format: KVFormat, layer_scale: float = 1.0) -> StoredVectors:
+    """Vectors as KV storage holds them; each is a function of itself alone. NaN counts as 0, and nothing is beyond ±2^64."""
+    if format.dtype in ROUNDINGS:
+        return StoredVectors(ROUNDINGS[format.dtype](x), np.zeros(x.shape[:-1], bool), 0)
+    codes, layer = CODES[format.dtype], np.float32(layer_scale)
+    x = np.clip(np.nan_to_num(x, nan=0.0, posinf=2.0**64, neginf=-(2.0**64)), -(2.0**64), 2.0**64).astype(np.float32)
+    fitting = np.abs(x).max(-1, keepdims=True) / (np.float32(codes.largest) * layer)
+    own = round_bf16(np.maximum(fitting, np.float32(2.0**-100)))
+    beyond = np.abs(x / layer) > codes.largest
+    guarded = beyond.any(-1) | _errs(x / layer, codes)
+    if format.scales != "guarded":
+        guarded = np.zeros_like(guarded)
+    alone = guarded | (format.scales == "dynamic")
+    scale = layer * np.where(alone[..., None], own, np.float32(1))
+    values = codes.round(np.clip(x / scale, -codes.largest, codes.largest)) * scale
+    return StoredVectors(values, guarded, int(beyond.sum()) if format.scales == "static" else 0)
+
+
+def _errs(y: F32Array, codes: Codes) -> npt.NDArray[np.bool_]:
+    """Whether vectors err by more than the bound when they are rounded as they are."""
+    held = np.clip(y, -codes.largest, codes.largest).astype(np.float64)
+    error = ((codes.round(held.astype(np.float32)) - held) ** 2).sum(-1)
+    errs: npt.NDArray[np.bool_] = error > codes.bound**2 * (held**2).sum(-1)
+    return errs
 
 
 def quantize_q8(x: F32Array) -> tuple[npt.NDArray[np.int8], F32Array]:
@@ -65,15 +130,29 @@ def activate(x: F32Array, activation: Activation) -> F32Array:
 
 
 class ReferenceKV:
-    """K and V of each layer, [its group's slots, kv_heads, head_dim], rounded to the KV dtype when written."""
+    """K and V of each layer, [its group's slots, kv_heads, head_dim], rounded to the KV format when written."""
 
-    def __init__(self, layers: Sequence[KVLayer], num_blocks: Sequence[int], dtype: str = "fp32", block_size: int = 16) -> None:
+    def __init__(
+        self, layers: Sequence[KVLayer], num_blocks: Sequence[int], format: KVFormat = WIDEST, block_size: int = 16
+    ) -> None:
         """``num_blocks`` per group."""
-        self.round = ROUNDINGS[dtype]
+        self.format = format
         self._layers, self._num_blocks, self._block_size = layers, num_blocks, block_size
         shapes = {layer: (num_blocks[layer.group] * block_size, layer.num_kv_heads, layer.head_dim) for layer in layers}
         self.k = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
         self.v = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
+        self.counts = np.zeros((len(layers), 5), np.uint64)
+        """As _native.KVStorage.counts, of each layer of the model."""
+
+    def write(self, layer: KVLayer, slots: Int32Array, k: F32Array, v: F32Array) -> None:
+        """Vectors [tokens, kv_heads, head_dim] into their slots."""
+        place = self._layers.index(layer)
+        scales = self.format.of_layer(place)
+        stored_k, stored_v = (store_vectors(x, self.format, scale) for x, scale in zip((k, v), scales, strict=True))
+        self.k[layer][slots], self.v[layer][slots] = stored_k.values, stored_v.values
+        guarded = [np.count_nonzero(stored.guarded) for stored in (stored_k, stored_v)]
+        if self.format.scales != "none":
+            self.counts[place] += np.array([stored_k.guarded.size, *guarded, stored_k.clipped, stored_v.clipped], np.uint64)
 
     def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
         """See octavo.runner.transfers.BlockMover, here and below. Bytes are this storage's own: fp32, whatever the dtype."""
@@ -154,8 +233,7 @@ class ReferenceOps(Ops[F32Array]):
     def kv_write(self, k: F32Array, v: F32Array, layer: KVLayer) -> None:
         slots = self.inputs.slot_mapping[layer.group]
         shape = (-1, layer.num_kv_heads, layer.head_dim)
-        self._kv.k[layer][slots] = self._kv.round(k.reshape(shape))
-        self._kv.v[layer][slots] = self._kv.round(v.reshape(shape))
+        self._kv.write(layer, slots, k.reshape(shape), v.reshape(shape))
 
     def attention(self, q: F32Array, layer: KVLayer, spec: AttentionSpec) -> F32Array:
         inputs = self.inputs

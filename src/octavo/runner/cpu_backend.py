@@ -14,6 +14,7 @@ from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.models.config import ModelConfig
 from octavo.ops.cpu import CpuExecutor
+from octavo.ops.kv_format import KVFormat
 from octavo.ops.spec import F32Array, Int32Array, Parameter, StepInputs
 from octavo.ops.threads import choose_cpus
 from octavo.runner.loading import LoadedModel
@@ -70,8 +71,11 @@ class CpuBackend:
         self._stored = {name: (weight.format.name, weight.nbytes) for name, weight in loaded.weights.items()}
         self._model = loaded.model
 
-    def allocate_kv(self, num_blocks: list[int], block_size: int, dtype: str) -> None:
-        self._executor.allocate_kv(num_blocks, block_size, dtype)
+    def allocate_kv(self, num_blocks: list[int], block_size: int, format: KVFormat) -> None:
+        self._executor.allocate_kv(num_blocks, block_size, format)
+
+    def kv_counts(self) -> npt.NDArray[np.uint64]:
+        return self._executor.kv_counts()
 
     def run(self, inputs: StepInputs) -> F32Array:
         return self._executor.run(inputs)

@@ -39,6 +39,8 @@ class RunnerInfo:
     """What multiplies weights and activations here, e.g. ("int8", "fp32"): the weights' formats decide."""
     kv_cache_dtype: str = ""
     """What "auto" came to: how K and V are stored."""
+    kv_scales: str = "none"
+    """What the numbers of 8-bit K and V are multiplied with (octavo.ops.kv_format)."""
     load_phases: dict[str, float] = field(default_factory=dict)
     """Seconds per phase of loading."""
     details: dict[str, Any] = field(default_factory=dict)

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from octavo.ops.kv_format import KVFormat
 from octavo.ops.spec import KVLayer
 from octavo.runner.interface import LayerGroup
 
-ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
-
-def layer_groups(layers: Sequence[KVLayer], block_size: int, dtype: str) -> list[LayerGroup]:
+def layer_groups(layers: Sequence[KVLayer], block_size: int, format: KVFormat) -> list[LayerGroup]:
     """What the engine needs to know of each group of layers, in order of group."""
     groups: list[LayerGroup] = []
     for index in range(1 + max(layer.group for layer in layers)):
         members = [layer for layer in layers if layer.group == index]
-        width = sum(layer.num_kv_heads * layer.head_dim for layer in members)
+        token_bytes = sum(2 * layer.num_kv_heads * format.vector_bytes(layer.head_dim) for layer in members)
         window = members[0].window
         name = f"window{window}" if window else "full"
-        groups.append(LayerGroup(name, len(members), 2 * block_size * width * ELEMENT_BYTES[dtype], window))
+        groups.append(LayerGroup(name, len(members), block_size * token_bytes, window))
     return groups
 
 

@@ -15,9 +15,11 @@ from octavo.models.decoder import Decoder
 from octavo.models.gguf_config import from_gguf
 from octavo.models.hf_config import from_hf
 from octavo.models.registry import build
+from octavo.ops.kv_format import NUMBER_BYTES, KVFormat
 from octavo.weights import hub
 from octavo.weights.dequantize import dequantize
 from octavo.weights.formats import Weight
+from octavo.weights.kv_scales import KVScales, read_kv_scales
 from octavo.weights.loader import load_weights
 from octavo.weights.source import WeightSource, open_source
 
@@ -44,6 +46,7 @@ class LoadedModel:
     model: Decoder
     weights: dict[str, Weight]
     weights_digest: str
+    kv_scales: KVScales
     source: WeightSource
     phases: Phases = field(default_factory=Phases)
 
@@ -66,7 +69,7 @@ def load_model(args: EngineArgs) -> LoadedModel:
         weights = load_weights(source, model.parameters(), args.dtype, args.quantization)
     with phases("digest"):
         digest = source.digest()
-    return LoadedModel(path, config, model, weights, digest, source, phases)
+    return LoadedModel(path, config, model, weights, digest, read_kv_scales(source, config.num_layers), source, phases)
 
 
 def read_config(source: WeightSource) -> ModelConfig:
@@ -109,8 +112,17 @@ def context_length(args: EngineArgs, config: ModelConfig) -> int:
 
 
 def kv_dtype(args: EngineArgs) -> str:
-    """How K and V are stored: "bf16", "fp16" or "fp32"."""
-    names = {"auto": "bf16", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "float32": "fp32"}
-    if args.kv_cache_dtype == "auto" and args.dtype == "float32":
-        return "fp32"
-    return names[args.kv_cache_dtype]
+    """The type that K and V are stored in: one of octavo.ops.kv_format.NUMBER_BYTES."""
+    if args.kv_cache_dtype == "auto":
+        return "fp32" if args.dtype == "float32" else "bf16"
+    names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "fp8": "fp8_e4m3"}
+    return names.get(args.kv_cache_dtype, args.kv_cache_dtype)
+
+
+def kv_format(args: EngineArgs, scales: KVScales | None = None) -> KVFormat:
+    """How K and V are stored, with ``scales`` of the checkpoint, where the mode has use for them."""
+    dtype = kv_dtype(args)
+    if NUMBER_BYTES[dtype] > 1:
+        return KVFormat(dtype)
+    mode = args.kv_scales if args.kv_scales != "auto" else "dynamic" if dtype == "int8" else "guarded"
+    return KVFormat(dtype, mode, scales.pairs() if scales and mode != "dynamic" else ())

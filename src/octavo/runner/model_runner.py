@@ -7,13 +7,18 @@ import hashlib
 import json
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from octavo.config import EngineArgs
+from octavo.ops.kv_format import KVFormat
 from octavo.ops.spec import F32Array, StepInputs
-from octavo.outputs import TokenLogprobs
+from octavo.outputs import KVWrites, TokenLogprobs
 from octavo.runner.input_batch import InputBatch, StepBatch
 from octavo.runner.interface import RunnerInfo
+from octavo.runner.kv_advice import KVAdvice, say_what_is_missing
 from octavo.runner.kv_storage import available_memory, layer_groups
-from octavo.runner.loading import LoadedModel, context_length, kv_dtype, load_model
+from octavo.runner.loading import LoadedModel, context_length, kv_format, load_model
 from octavo.runner.sampler import Sampler
 from octavo.runner.transfers import BlockMover, carry_out
 from octavo.scheduler.output import RunnerOutput, SchedulerOutput
@@ -26,8 +31,11 @@ class Executor(BlockMover, Protocol):
     def native_seconds(self) -> float:
         """Total time in native code."""
 
-    def allocate_kv(self, num_blocks: list[int], block_size: int, dtype: str) -> None:
+    def allocate_kv(self, num_blocks: list[int], block_size: int, format: KVFormat) -> None:
         """Storage for each layer group."""
+
+    def kv_counts(self) -> npt.NDArray[np.uint64]:
+        """What writing 8-bit K and V met, by layer: as _native.KVStorage.counts."""
 
     def run(self, inputs: StepInputs) -> F32Array:
         """Logits [logits rows, vocab], valid until the next call."""
@@ -48,7 +56,9 @@ class ModelRunner:
     def __init__(self, args: EngineArgs) -> None:
         loaded = load_model(args)
         self._args = args
-        self._kv_dtype = kv_dtype(args)
+        self._kv_format = kv_format(args, loaded.kv_scales)
+        self._kv_advice = KVAdvice(self._kv_format.scales)
+        say_what_is_missing(self._kv_format, loaded.kv_scales)
         self._executor, self._sampler = self._build(loaded)
         self._info = self._describe(loaded)
         loaded.close()
@@ -66,26 +76,28 @@ class ModelRunner:
             vocab_size=config.vocab_size,
             eos_token_ids=tuple(token for token in config.eos_token_ids if 0 <= token < config.vocab_size),
             numerics_id=self._numerics_id(loaded),
-            groups=layer_groups(loaded.model.kv_layers(), self._args.block_size, self._kv_dtype),
+            groups=layer_groups(loaded.model.kv_layers(), self._args.block_size, self._kv_format),
             available_kv_bytes=int(available_memory() * self._args.gpu_memory_utilization),
             isa=details.get("isa", ""),
             num_threads=details.get("num_threads", 1),
             arithmetic=_arithmetic(details),
-            kv_cache_dtype=self._kv_dtype,
+            kv_cache_dtype=self._kv_format.dtype,
+            kv_scales=self._kv_format.scales,
             load_phases=dict(loaded.phases.seconds),
             details=details,
         )
 
     def _numerics_id(self, loaded: LoadedModel) -> str:
         """Digest of all that shapes the output's bits: settings, weights, program, kernels, KV dtype."""
-        facts = self._args.numerics() | {"model": loaded.weights_digest, "kv_cache_dtype": self._kv_dtype} | self._executor.numerics()
+        kv = {"kv_cache_dtype": self._kv_format.dtype, "kv_scales": self._kv_format.scales}
+        facts = self._args.numerics() | {"model": loaded.weights_digest} | kv | self._executor.numerics()
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def info(self) -> RunnerInfo:
         return self._info
 
     def allocate_kv(self, num_blocks: list[int]) -> None:
-        self._executor.allocate_kv(num_blocks, self._args.block_size, self._kv_dtype)
+        self._executor.allocate_kv(num_blocks, self._args.block_size, self._kv_format)
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
         output = RunnerOutput(scheduled.step_id, errors=carry_out(scheduled.transfers, self._executor))
@@ -101,6 +113,9 @@ class ModelRunner:
         self._score_prompts(batch, logits, output)
         self._sample(batch, logits, output)
         output.native_seconds += self._executor.native_seconds - before
+        if self._kv_format.scales != "none":
+            output.kv_writes = KVWrites(*self._executor.kv_counts().T.tolist())
+            self._kv_advice.look(output.kv_writes)
         return output
 
     def _sample(self, batch: StepBatch, logits: F32Array, output: RunnerOutput) -> None:

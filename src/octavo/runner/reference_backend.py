@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from octavo.ops.kv_format import KVFormat
 from octavo.ops.reference import ReferenceKV, ReferenceOps
 from octavo.ops.spec import F32Array, Int32Array, StepInputs
 from octavo.runner.loading import LoadedModel
@@ -33,9 +34,12 @@ class ReferenceExecutor:
         self._kv: ReferenceKV
         self._ops: ReferenceOps
 
-    def allocate_kv(self, num_blocks: list[int], block_size: int, dtype: str) -> None:
-        self._kv = ReferenceKV(self._model.kv_layers(), num_blocks, dtype, block_size)
+    def allocate_kv(self, num_blocks: list[int], block_size: int, format: KVFormat) -> None:
+        self._kv = ReferenceKV(self._model.kv_layers(), num_blocks, format, block_size)
         self._ops = ReferenceOps(self._matrices, self._kv, self._modes)
+
+    def kv_counts(self) -> npt.NDArray[np.uint64]:
+        return self._kv.counts
 
     def run(self, inputs: StepInputs) -> F32Array:
         return self._ops.run(self._model, inputs)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.kv.transfers import Transfer
-from octavo.outputs import TokenLogprobs
+from octavo.outputs import KVWrites, TokenLogprobs
 from octavo.sampling_params import SamplingParams
 
 Int32Array = npt.NDArray[np.int32]
@@ -101,3 +101,5 @@ class RunnerOutput:
     errors: dict[str, str] = field(default_factory=dict)
     """Requests that failed by themselves (their other fields are absent); the rest of the step stands."""
     native_seconds: float = 0.0
+    kv_writes: KVWrites | None = None
+    """Since the start; None where K and V have no scales."""

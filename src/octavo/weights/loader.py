@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _CHUNK = 1 << 22
 """Elements converted at a time: bounds the fp32 copies."""
 _EXPECTED_UNUSED = re.compile(
-    r"rope_freqs\.weight|output\.weight|lm_head\.weight|.*rotary_emb\.inv_freq|(model\.)?(vision_tower|multi_modal_projector)\..*"
+    r"rope_freqs\.weight|output\.weight|lm_head\.weight|.*\.(k|v|kv|output)_scale|.*rotary_emb\.inv_freq|(model\.)?(vision_tower|multi_modal_projector)\..*"
 )
 """Tensors that text models leave out: rotary tables, a tied head's copy, towers of other senses."""
 

@@ -132,9 +132,7 @@ def activate(x: F32Array, activation: Activation) -> F32Array:
 class ReferenceKV:
     """K and V of each layer, [its group's slots, kv_heads, head_dim], rounded to the KV format when written."""
 
-    def __init__(
-        self, layers: Sequence[KVLayer], num_blocks: Sequence[int], format: KVFormat = WIDEST, block_size: int = 16
-    ) -> None:
+    def __init__(self, layers: Sequence[KVLayer], num_blocks: Sequence[int], format: KVFormat = WIDEST, block_size: int = 16) -> None:
         """``num_blocks`` per group."""
         self.format = format
         self._layers, self._num_blocks, self._block_size = layers, num_blocks, block_size

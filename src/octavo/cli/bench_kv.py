@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,13 +54,13 @@ def kv(
         from octavo.bench.kv.draw import check_drawing
 
         check_drawing()
-    logging.getLogger("octavo.scheduler").setLevel(logging.ERROR)  # it warns of each preemption, and here they are counted
     plan.check_args(args)
     trials = plan.plan_trials(_names(policies), _sizes(block_sizes))
     load = _changed(load_workload(workload), num_requests, args.seed)
     experiment = Experiment(args, load, plan.pool_tokens(pool_tokens, load), StepCost() if simulate else None)
     console = Console()
-    results = experiment.run_all(trials, lambda result: _tell(result, console))
+    with _quiet("octavo.scheduler"):  # it warns of each preemption, and here they are counted
+        results = experiment.run_all(trials, lambda result: _tell(result, console))
     result = as_json(experiment, results)
     show(result, console)
     if output is not None:
@@ -73,6 +75,18 @@ def _tell(result: TrialResult, console: Console) -> None:
     """One line as a trial ends: the whole takes minutes."""
     seconds = result.samples[-1].start + result.samples[-1].seconds
     console.print(f"{result.trial.policy}, blocks of {result.trial.block_size}: {len(result.samples)} steps, {seconds:.1f} s", style="dim")
+
+
+@contextlib.contextmanager
+def _quiet(logger: str) -> Iterator[None]:
+    """No warnings from this part of Octavo."""
+    found = logging.getLogger(logger)
+    level = found.level
+    found.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        found.setLevel(level)
 
 
 def _changed(workload: Workload, num_requests: int | None, seed: int | None) -> Workload:

@@ -1,0 +1,108 @@
+"""``octavo bench kv`` as a user runs it: on a small random model, and simulated; its JSON, its report, what it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from octavo.bench.kv.draw import PICTURES
+from octavo.bench.kv.plan import available_policies
+from octavo.cli.main import app
+from support.tiny_models import make
+
+LOAD = """
+name = "tiny"
+num_requests = 24
+
+[arrivals]
+process = "constant"
+rate = 100000
+
+[[requests]]
+name = "chat"
+shared_prefix = { tokens = 16 }
+prompt_tokens = { distribution = "uniform", low = 4, high = 40 }
+output_tokens = { distribution = "uniform", low = 2, high = 20 }
+max_tokens = 72
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("llama")
+    make("llama", folder)
+    return str(folder)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.toml"
+    path.write_text(LOAD)
+    return str(path)
+
+
+def test_a_real_model_gives_the_same_tokens_under_every_policy(
+    model: str, load: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "result.json"
+    assert app(["bench", "kv", model, "--workload", load, "--output", str(output)]) == 0
+    result = json.loads(output.read_text())
+    meta = result["meta"]
+    assert {run["policy"] for run in result["runs"]} == set(available_policies())
+    assert meta["outputs_same"] and meta["outputs_compared"] > 10
+    assert not meta["simulated"] and len(meta["numerics_id"]) == 64
+    assert all(run["output_tok_s"] > 0 and 0 < run["kv_efficiency"] <= 1 for run in result["runs"])
+    assert all(meta["machine"][fact] for fact in ("cpu", "cpus", "octavo", "python", "isa", "num_threads"))
+    shown = capsys.readouterr().out
+    assert "paged · 64" in shown and "had the same tokens in each" in re.sub(r"\s+", " ", shown)
+    assert "SIMULATED" not in shown
+
+
+def test_a_report_needs_nothing_outside_itself(load: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "report"
+    arguments = ["bench", "kv", "--workload", load, "--simulate", "--policies", "static,paged", "--seed", "5", "--num-requests", "30"]
+    assert app([*arguments, "--report", str(folder)]) == 0
+    assert "SIMULATED" in capsys.readouterr().out
+    page = (folder / "index.html").read_text()
+    for link in re.findall(r'(?:src|srcset|href)\s*=\s*"([^"]*)"', page):
+        assert link.startswith("data:image/svg+xml;base64,")
+    assert "http" not in re.sub(r'"data:[^"]*"', "", page)
+    assert "Simulated." in page and "30 requests, seed 5" in page
+    assert page.count("prefers-color-scheme: dark") == 1 + len(PICTURES)
+    assert "paged · 16" in page and "static · 16" in page
+    for name in PICTURES:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_pool_that_is_never_full_is_said(load: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app(["bench", "kv", "--workload", load, "--simulate", "--policies", "paged", "--pool-tokens", "8192"]) == 0
+    assert "WARNING: the pool was not full for long enough under paged at 8" in re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--policies", "pagd"], "--policies = 'pagd': choose among static"),
+        (["--block-sizes", "16,24"], "--block-sizes = 24: choose among 8, 16, 32, 64"),
+        (["--block-sizes", "16,x"], "--block-sizes = 16,x: it must be whole numbers"),
+        (["--pool-tokens", "64"], "--pool-tokens = 64: the longest request of tiny may need 128 tokens; at least 128"),
+        (["--kv-policy", "static"], "--kv-policy = static: this benchmark varies it; use --policies and --block-sizes"),
+        (["--workload", "missing.toml"], "--workload = missing.toml: No such file"),
+    ],
+)
+def test_bad_values_name_the_flag(arguments: list[str], said: str, load: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app(["bench", "kv", "--workload", load, "--simulate", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_missing_matplotlib_is_told_before_anything_runs(
+    load: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert app(["bench", "kv", "--workload", load, "--report", str(tmp_path / "report")]) == 2
+    assert "pip install 'octavo[bench]'" in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()

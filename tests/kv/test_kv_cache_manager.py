@@ -19,11 +19,21 @@ BLOCK_SIZE = 4
 NUM_BLOCKS = [20, 16]
 MAX_NUM_SEQS = 3
 MAX_MODEL_LEN = 21  # six blocks: 18 of the 20 and 12 of the 16 are in slots of a static placement
+MAX_TOKENS_IN_FLIGHT = 20
 
 
-def new_manager(num_blocks: list[int] = NUM_BLOCKS, block_size: int = BLOCK_SIZE, **policies: str) -> KVCacheManager:
-    groups = [LayerGroup(f"group {i}", 1, 64 * (i + 1)) for i in range(len(num_blocks))]
-    return KVCacheManager(groups, num_blocks, block_size, KV_POLICIES["paged"] | policies, "numerics", MAX_NUM_SEQS, MAX_MODEL_LEN)
+def new_manager(num_blocks: list[int] = NUM_BLOCKS, windows: tuple[int, ...] = (0, 0), **policies: str) -> KVCacheManager:
+    groups = [LayerGroup(f"group {i}", 1, 64 * (i + 1), window) for i, (_, window) in enumerate(zip(num_blocks, windows, strict=False))]
+    return KVCacheManager(
+        groups,
+        num_blocks,
+        BLOCK_SIZE,
+        KV_POLICIES["paged"] | policies,
+        "numerics",
+        MAX_NUM_SEQS,
+        MAX_MODEL_LEN,
+        max_tokens_in_flight=MAX_TOKENS_IN_FLIGHT,
+    )
 
 
 def new_request(request_id: str, tokens: list[int], max_tokens: int = 8, **fields: object) -> Request:
@@ -31,11 +41,12 @@ def new_request(request_id: str, tokens: list[int], max_tokens: int = 8, **field
 
 
 class ManagerMachine(RuleBasedStateMachine):
-    """Requests over three texts, so that prefixes are shared; two groups with pools of different sizes."""
+    """Requests over three texts, so that prefixes are shared; two groups with pools of different sizes, of which any may have a window."""
 
-    @initialize(policies=st.sampled_from(valid_combinations()))
-    def begin(self, policies: dict[str, str]) -> None:
-        self.kv = new_manager(**policies)
+    @initialize(policies=st.sampled_from(valid_combinations()), windows=st.tuples(*[st.sampled_from([0, 0, 1, 4, 6, 11])] * 2))
+    def begin(self, policies: dict[str, str], windows: tuple[int, int]) -> None:
+        self.kv = new_manager(windows=windows, **policies)
+        self.windows = windows
         self.placement = policies["placement"]
         self.running: dict[str, Request] = {}
         self.computed: dict[str, int] = {}  # tokens whose step has come back
@@ -52,9 +63,13 @@ class ManagerMachine(RuleBasedStateMachine):
         hit = self.kv.get_computed_blocks(request)
         assert hit.num_tokens % BLOCK_SIZE == 0 and hit.num_tokens < length
         for group, blocks in enumerate(hit.blocks):
-            for i, block in enumerate(blocks.tolist()):
+            assert hit.firsts[group] == self.first_read(group, hit.num_tokens)
+            for i, block in enumerate(blocks.tolist(), hit.firsts[group]):
                 assert self.content[group][block] == tuple(request.all_token_ids[: (i + 1) * BLOCK_SIZE]), "a wrong hit"
-        new_tokens = min(new_tokens, length - hit.num_tokens)
+        assert hit.num_tokens == self.longest_hit(request)
+        new_tokens = min(new_tokens, length - hit.num_tokens, self.budget())
+        if not new_tokens:
+            return
         growth = self.kv.allocate_slots(request, new_tokens, hit)
         if growth is None:
             return
@@ -70,7 +85,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), new_tokens=st.integers(1, 20), commit=st.booleans())
     def grow(self, data: st.DataObject, new_tokens: int, commit: bool) -> None:
         request = self.running[data.draw(st.sampled_from(sorted(self.running)))]
-        new_tokens = min(new_tokens, request.max_num_tokens - 1 - request.num_computed_tokens)
+        new_tokens = min(new_tokens, request.max_num_tokens - 1 - request.num_computed_tokens, self.budget())
         if not new_tokens:
             return
         before = self.kv.block_ids(request)
@@ -94,7 +109,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.kv.mark_computed(request, computed)
         self.computed[request.request_id] = computed
         for group, table in enumerate(self.kv.block_ids(request)):
-            for i in range(computed // BLOCK_SIZE):
+            for i in range(self.first_read(group, computed), computed // BLOCK_SIZE):
                 self.content[group][int(table[i])] = tuple(request.all_token_ids[: (i + 1) * BLOCK_SIZE])
 
     @precondition(lambda self: self.running)
@@ -108,6 +123,25 @@ class ManagerMachine(RuleBasedStateMachine):
     def reset(self) -> None:
         self.kv.reset_prefix_cache()
         assert all(group.cached == 0 for group in self.kv.usage().groups)
+
+    def budget(self) -> int:
+        """Tokens that may still go into steps that have not come back."""
+        return MAX_TOKENS_IN_FLIGHT - sum(request.num_computed_tokens - self.computed[name] for name, request in self.running.items())
+
+    def first_read(self, group: int, computed: int) -> int:
+        """The first block that must be held behind so many tokens."""
+        if self.placement != "paged" or not self.windows[group]:
+            return 0
+        return max(computed - self.windows[group] + 1, 0) // BLOCK_SIZE
+
+    def longest_hit(self, request: Request) -> int:
+        """The most tokens, in blocks, of which each group can find each block that is read behind them."""
+        hashes = request.block_hashes[1 : (request.num_tokens - 1) // BLOCK_SIZE + 1]
+        for count in range(len(hashes), 0, -1):
+            found = [pool.index.find(hashes)[self.first_read(i, count * BLOCK_SIZE) : count] for i, pool in enumerate(self.kv.pools)]
+            if all((blocks >= 0).all() for blocks in found):
+                return count * BLOCK_SIZE
+        return 0
 
     def kept_for(self, request: Request, group: int) -> set[int]:
         """All the blocks that nobody else can have while this request runs."""
@@ -127,14 +161,19 @@ class ManagerMachine(RuleBasedStateMachine):
             return
         self.kv.check_integrity(self.running.values())
         for i, usage in enumerate(self.kv.usage().groups):
-            held, live, tail = set(), set(), 0
+            held, filled, live, tail = set(), set(), set(), 0
             for request in self.running.values():
                 table, computed = self.kv.block_ids(request)[i].tolist(), self.computed[request.request_id]
-                held |= set(table) | self.kept_for(request, i)
-                live |= {(table[position // BLOCK_SIZE], position % BLOCK_SIZE) for position in range(computed)}
+                first = self.first_read(i, computed)
+                assert table[:first] == [-1] * first and -1 not in table[first:]
+                held |= set(table[first:]) | self.kept_for(request, i)
+                slots = [(table[position // BLOCK_SIZE], position % BLOCK_SIZE) for position in range(computed)]
+                filled |= set(slots[first * BLOCK_SIZE :])
+                live |= set(slots[max(computed - self.windows[i] + 1, 0) if self.windows[i] else 0 :])
                 tail += -(-computed // BLOCK_SIZE) * BLOCK_SIZE - computed
             assert usage.total == NUM_BLOCKS[i] * BLOCK_SIZE
             assert (usage.held, usage.live, usage.tail) == (len(held) * BLOCK_SIZE, len(live), tail)
+            assert usage.stale == len(filled - live)
             assert usage.held == usage.live + usage.tail + usage.reserved + usage.stale
             assert usage.held + usage.cached + usage.free == usage.total
             assert min(usage.reserved, usage.free, usage.cached) >= 0 and usage.external == 0

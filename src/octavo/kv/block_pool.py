@@ -61,6 +61,10 @@ class BlockPool:
         """How many of these blocks one request alone uses; negative ids are none."""
         return int(np.count_nonzero(self._ref_counts[blocks[blocks >= 0]] == 1))
 
+    def num_users(self, block: int) -> int:
+        """How many requests hold this block."""
+        return int(self._ref_counts[block])
+
     def allocate(self, owner: str, count: int, reserve: int) -> BlockIds | None:
         """``count`` blocks with one reference each, evicting as needed; None if they cannot be had (see Placement.allocate)."""
         if not count:

@@ -36,6 +36,8 @@ class PoolSpec:
     """Most requests that run at once."""
     max_model_len: int | None = None
     """Most tokens of one request; None: as many as the pool holds."""
+    window: int = 0
+    """If > 0, requests give back what lies further behind than so many tokens, and a prefix is found without its head."""
 
 
 class KVGroup(Protocol):
@@ -47,6 +49,10 @@ class KVGroup(Protocol):
     @property
     def bytes_per_block(self) -> int:
         """K and V of one block in all layers of the group, scales included."""
+
+    @property
+    def window(self) -> int:
+        """If > 0, a query reads no more than this many positions, its own included."""
 
 
 class Placement(Protocol):
@@ -69,6 +75,11 @@ class Placement(Protocol):
     @property
     def max_request_blocks(self) -> int:
         """Most blocks that one request can hold, with the pool to itself."""
+
+    @property
+    def reserves(self) -> bool:
+        """Whether an owner's room is taken whole with its first block and goes back whole with its last. If not, single blocks come and go,
+        those at an owner's head too, when a sliding window has left them behind."""
 
     def has_room(self, reserve: int, without: Collection[str] = ()) -> bool:
         """Whether a new owner of up to ``reserve`` blocks would be placed, if enough are free; ``without``: were these owners gone."""
@@ -122,6 +133,9 @@ class PrefixIndex(Protocol):
 
     def lookup(self, hashes: list[BlockHash]) -> BlockIds:
         """Blocks of the longest known prefix of ``hashes``, in order."""
+
+    def find(self, hashes: list[BlockHash]) -> BlockIds:
+        """The block of each, -1 where it is unknown. Groups with a sliding window ask this, who may need a prefix's tail only."""
 
     def insert(self, chain: list[BlockHash], first: int, blocks: BlockIds) -> BlockIds:
         """Remember computed full blocks, and return those remembered: a hash that is known already keeps its first block.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,36 +11,14 @@ from octavo.kv.block_map import map_blocks
 from octavo.kv.block_pool import BlockPool
 from octavo.kv.interfaces import NO_BLOCKS, BlockIds, Compacting, KVGroup, Move, PoolSpec
 from octavo.kv.policies import choose
+from octavo.kv.prefix_hit import PrefixHit, find_prefix
+from octavo.kv.reach import UNBOUNDED, Reach
 from octavo.kv.request_blocks import Ledger, RequestBlocks
 from octavo.kv.swap import SwapSpace
 from octavo.kv.transfers import CopyBlocks, LoadBlocks, StoredPrefix, Transfer
 from octavo.kv.usage import GroupUsage, KVUsage
+from octavo.kv.window_slots import WindowSlots
 from octavo.request import Request
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixHit:
-    """The first ``num_tokens`` tokens of a request need not be computed: found, not yet taken.
-
-    Valid until blocks are allocated or the cache is reset.
-    """
-
-    blocks: list[BlockIds]
-    """Per group, the cached blocks of the first of these tokens."""
-    num_tokens: int
-    num_loaded: int = 0
-    """Of these tokens the last, which are not in ``blocks`` but in ``stored``."""
-    stored: StoredPrefix | None = None
-
-    @property
-    def num_shared(self) -> int:
-        """Tokens in ``blocks``."""
-        return self.num_tokens - self.num_loaded
-
-    def loaded_blocks(self, block_size: int) -> list[tuple[int, int]]:
-        """Per group, the positions [start, end) of the blocks to be loaded."""
-        shared, end = self.num_shared // block_size, -(-self.num_tokens // block_size)
-        return [] if self.stored is None else [(max(shared, first), end) for first, _ in self.stored.parts]
 
 
 class Allocation:
@@ -57,7 +34,7 @@ class Allocation:
         self._request_id = request_id
         self._first = first
         self.new_blocks = new_blocks
-        """Per group: the blocks appended, shared ones included."""
+        """Per group: the blocks appended, shared ones included; -1 for those of a prefix that a sliding window has left behind."""
 
     def commit(self) -> None:
         self._manager = None
@@ -72,7 +49,8 @@ class KVCacheManager:
     """Grants slots to requests, shares computed blocks between them, and accounts for every slot.
 
     A request is known here from its first ``allocate_slots`` until ``free``. Layer groups have pools of their own; a request's tables
-    have the same number of entries in each.
+    have the same number of entries in each. Where a group has a sliding window, the blocks wholly behind it go back to the pool when the
+    steps that read them have come back, and their entries are -1 (unless the placement reserves: see Placement.reserves).
 
     Blocks are found by others only once ``mark_computed`` has confirmed their tokens, so with steps in flight nothing is shared
     that a step has yet to write. And an indexed block is not written again: a request writes at positions from its
@@ -90,10 +68,12 @@ class KVCacheManager:
         max_model_len: int | None = None,
         swap_bytes: int = 0,
         compaction_blocks: int = 0,
+        max_tokens_in_flight: int = UNBOUNDED,
     ) -> None:
         """``num_blocks`` per group; what placement is told besides: see PoolSpec.
 
         ``swap_bytes``: of host memory for preempted requests. ``compaction_blocks``: most that compaction moves in a step.
+        ``max_tokens_in_flight``: most tokens in steps that have not come back, which a sliding window cannot give back yet.
 
         Raises:
             InvalidRequestError: for policies that are unknown, clash, or cannot serve such a pool.
@@ -102,7 +82,15 @@ class KVCacheManager:
         self.groups = list(groups)
         self.block_size = block_size
         self.numerics_id = numerics_id
-        self.pools = [BlockPool(PoolSpec(count, block_size, max_num_seqs, max_model_len), chosen) for count in num_blocks]
+        self.pools = [
+            BlockPool(PoolSpec(count, block_size, max_num_seqs, max_model_len, group.window), chosen)
+            for group, count in zip(self.groups, num_blocks, strict=True)
+        ]
+        self.reaches = [
+            Reach.of(block_size, group.window, not pool.placement.reserves, max_tokens_in_flight)
+            for group, pool in zip(self.groups, self.pools, strict=True)
+        ]
+        self._windows = {i: self._window_slots(i) for i, group in enumerate(self.groups) if group.window}
         self.swap = SwapSpace(self.groups, swap_bytes)
         self.transfers: list[Transfer] = []
         """Blocks to move before the next step, in order; the scheduler takes them."""
@@ -110,9 +98,9 @@ class KVCacheManager:
         self._admission = chosen.admission
         self._caches = chosen.caches
         self._records: dict[str, RequestBlocks] = {}
-        self._ledger = Ledger()
+        self._ledger = Ledger(block_size, self.reaches)
         no_blocks = [NO_BLOCKS] * len(self.groups)
-        self._no_hit = PrefixHit(no_blocks, 0)
+        self._no_hit = PrefixHit(no_blocks, [0] * len(self.groups), 0)
         self._no_growth = Allocation(None, "", 0, no_blocks)
 
     # What could be
@@ -124,8 +112,10 @@ class KVCacheManager:
 
     @property
     def capacity(self) -> int:
-        """Most tokens that one request can store, with the pool to itself."""
-        return min(pool.placement.max_request_blocks for pool in self.pools) * self.block_size
+        """Most tokens that one request can store, with the pool to itself; UNBOUNDED if that is no limit."""
+        blocks = (pool.placement.max_request_blocks for pool in self.pools)
+        most = min(UNBOUNDED if count >= reach.most_in_prefill else count for count, reach in zip(blocks, self.reaches, strict=True))
+        return UNBOUNDED if most == UNBOUNDED else most * self.block_size
 
     def can_ever_fit(self, num_tokens: int) -> bool:
         """Whether a request that stores ``num_tokens`` could run alone; all its tokens are stored but the last."""
@@ -139,7 +129,7 @@ class KVCacheManager:
         stored = self.swap.find(request.request_id)
         if stored is None or stored.num_tokens <= hit.num_tokens:
             return hit
-        return PrefixHit(hit.blocks, stored.num_tokens, stored.num_tokens - hit.num_tokens, stored)
+        return hit.extended(stored, self.reaches)
 
     def _find_cached(self, request: Request) -> PrefixHit:
         """In the prefix index. Prompt log-probabilities need the logits of every prompt token: who wants them finds nothing."""
@@ -148,29 +138,24 @@ class KVCacheManager:
         num_blocks = (request.num_tokens - 1) // self.block_size
         self._hash_blocks(request, num_blocks)
         hashes = request.block_hashes[1 : num_blocks + 1]
-        found = [pool.index.lookup(hashes) for pool in self.pools]
-        shared = min(map(len, found))
-        return PrefixHit([blocks[:shared] for blocks in found], shared * self.block_size)
+        return find_prefix([pool.index for pool in self.pools], self.reaches, hashes, self.block_size)
 
     def can_start(self, request: Request, hit: PrefixHit, without: Iterable[Request] = ()) -> bool:
         """Whether admission lets a waiting request start; ``without``: if these running ones were preempted first."""
         gone = [other.request_id for other in without]
         spared = [self._records[request_id] for request_id in gone]
-        shared = hit.num_shared // self.block_size
-        to_prefill = self._blocks_for(request.num_tokens) - shared
-        in_all = self._blocks_for(request.max_num_tokens - 1)
-        to_complete = in_all - shared
-        unfilled = self._ledger.unfilled_prefill - sum(record.unfilled_prefill for record in spared)
-        promised = self._ledger.promised - sum(record.promised for record in spared)
-        held = sum(record.num_blocks for record in spared)
         num_running = len(self._records) - len(spared)
-        for pool, blocks in zip(self.pools, hit.blocks, strict=True):
-            idle = pool.count_idle(blocks)
-            available = pool.num_available + held - unfilled
-            running = (record.lengths for request_id, record in self._records.items() if request_id not in gone)
-            if not self._admission.admits(to_prefill + idle, to_complete + idle, available, promised, num_running, running):
+        prefill_blocks, max_blocks = self._blocks_for(request.num_tokens), self._blocks_for(request.max_num_tokens - 1)
+        for i, (pool, reach, ledger) in enumerate(zip(self.pools, self.reaches, self._ledger.groups, strict=True)):
+            now, later = reach.needs(hit.firsts[i], hit.num_shared // self.block_size, prefill_blocks, max_blocks)
+            used = len(hit.blocks[i]) - pool.count_idle(hit.blocks[i])  # by others: they cost nothing
+            given_up = [record.needs(i, reach) for record in spared]
+            available = pool.num_available - ledger.unfilled + sum(blocks for blocks, _ in given_up)
+            promised = ledger.promised - sum(blocks for _, blocks in given_up)
+            running = (record.needs(i, reach) for request_id, record in self._records.items() if request_id not in gone)
+            if not self._admission.admits(now - used, now + later - used, available, promised, num_running, running):
                 return False
-            if not pool.placement.has_room(in_all, gone):
+            if not pool.placement.has_room(reach.most(max_blocks), gone):
                 return False
         return True
 
@@ -190,11 +175,14 @@ class KVCacheManager:
             return self._no_growth
         first = record.num_blocks
         granted = False
+        self._ledger.remove(record)
         try:
             granted = self._grow(request.request_id, record, num_blocks, hit or self._no_hit)
         finally:
-            if not granted:
-                self._shrink(request.request_id, first)
+            if granted:
+                self._ledger.add(record)
+            else:
+                self._cut(request.request_id, record, first)
         if not granted:
             return None
         if hit is not None and hit.stored is not None:
@@ -216,8 +204,11 @@ class KVCacheManager:
         if full > record.num_offered and self._caches:
             self._hash_blocks(request, full)
             for pool, table in zip(self.pools, record.tables, strict=True):
-                pool.cache(request.block_hashes, record.num_offered, table.view(record.num_offered, full))
+                first = max(record.num_offered, table.first)
+                pool.cache(request.block_hashes, first, table.view(first, full))
             record.num_offered = full
+        for group in self._windows:
+            self._slide(request.request_id, record, group)
 
     def finished(self, request: Request) -> None:
         """A request came to its end by itself: admission may learn from it."""
@@ -274,10 +265,14 @@ class KVCacheManager:
         Of the group that is shortest.
         """
         record = self._records.get(request.request_id)
-        held = record.num_blocks if record else 0
-        shared = hit.num_shared // self.block_size if hit else 0
-        available = min(pool.num_available for pool in self.pools)
-        return max(0, self._blocks_for(num_tokens) - held - shared - available)
+        end = record.num_blocks if record else hit.num_shared // self.block_size if hit else 0
+        firsts = hit.firsts if hit else self._no_hit.firsts
+        wanted = self._blocks_for(num_tokens)
+        short = [
+            min(wanted - end, reach.most_in_prefill - (end - first)) - pool.num_available
+            for pool, reach, first in zip(self.pools, self.reaches, firsts, strict=True)
+        ]
+        return max(0, *short)
 
     def blocks_freed_by(self, request: Request) -> int:
         """Blocks that others could have if this running request were preempted: those that it alone uses. Of the group with the fewest."""
@@ -285,7 +280,7 @@ class KVCacheManager:
         return min(pool.count_private(table.view()) for pool, table in zip(self.pools, tables, strict=True))
 
     def block_ids(self, request: Request) -> list[BlockIds]:
-        """Per group, its blocks in order of position."""
+        """Per group, its blocks in order of position; -1 for those that a sliding window has left behind."""
         return [table.view().copy() for table in self._records[request.request_id].tables]
 
     def reset_prefix_cache(self) -> int:
@@ -297,8 +292,7 @@ class KVCacheManager:
     def usage(self, head: Request | None = None) -> KVUsage:
         """Every slot's place, in O(groups); ``head`` is the waiting request whose want of a run counts as external."""
         wanted = 0 if head is None else self._blocks_for(head.max_num_tokens - 1)
-        pairs = zip(self.groups, self.pools, strict=True)
-        return KVUsage(tuple(self._group_usage(group, pool, wanted) for group, pool in pairs))
+        return KVUsage(tuple(self._group_usage(i, wanted) for i in range(len(self.groups))))
 
     def block_map(self) -> tuple[list[str], list[BlockIds]]:
         """Who has which block: see octavo.kv.block_map. O(pool)."""
@@ -314,17 +308,22 @@ class KVCacheManager:
             assert self._records.keys() == {request.request_id for request in running}, "blocks of a request that does not run"
             assert not self._records.keys() & self.swap.request_ids, "blocks of a running request are kept in the swap space"
         self.swap.check_integrity()
-        ledger = Ledger()
+        ledger = Ledger(self.block_size, self.reaches)
         for record in self._records.values():
-            ledger.add(record, self.block_size)
-            assert all(len(table) == record.num_blocks for table in record.tables), "tables differ in length"
+            ledger.add(record)
+            for table, reach in zip(record.tables, self.reaches, strict=True):
+                assert len(table) == record.num_blocks, "tables differ in length"
+                assert (table.view(0, table.first) == -1).all() and table.num_held <= reach.most_in_prefill, "a window is too wide"
             assert record.num_computed <= record.num_blocks * self.block_size, "computed tokens without a slot"
             assert record.num_offered * self.block_size <= record.num_computed, "a block was shared before it was computed"
-        assert ledger.as_tuple() == self._ledger.as_tuple(), "the ledger differs from the records"
+        assert ledger.as_tuples() == self._ledger.as_tuples(), "the ledger differs from the records"
         for i, pool in enumerate(self.pools):
-            owned = [record.tables[i].view() for record in self._records.values()]
+            owned = [record.tables[i].held() for record in self._records.values()]
             assert all(len(np.unique(blocks)) == len(blocks) for blocks in owned), "a request holds a block twice"
             pool.check_integrity(np.bincount(np.concatenate([NO_BLOCKS, *owned]), minlength=pool.num_blocks))
+            if i in self._windows:
+                tables = {request_id: (record.tables[i], record.num_computed) for request_id, record in self._records.items()}
+                self._windows[i].check_integrity(tables)
             pool.check_reserved([pool.placement.reserved_blocks(request_id) for request_id in self._records])
 
     def _blocks_for(self, num_tokens: int) -> int:
@@ -339,24 +338,42 @@ class KVCacheManager:
     def _open(self, request: Request) -> RequestBlocks:
         record = RequestBlocks(len(self.groups), self._blocks_for(request.num_tokens), self._blocks_for(request.max_num_tokens - 1))
         self._records[request.request_id] = record
-        self._ledger.add(record, self.block_size)
+        self._ledger.add(record)
         return record
 
     def _grow(self, request_id: str, record: RequestBlocks, num_blocks: int, hit: PrefixHit) -> bool:
-        """Bring every table to ``num_blocks`` entries; False or an exception leaves it to the caller to shrink them back."""
-        for pool, table, shared in zip(self.pools, record.tables, hit.blocks, strict=True):
-            pool.share(shared)  # first, so that making room does not evict them
-            table.append(shared)
-            blocks = pool.allocate(request_id, num_blocks - len(table), record.max_blocks)
+        """Bring every table to ``num_blocks`` entries; False or an exception leaves it to the caller to cut them back."""
+        for i, (pool, table) in enumerate(zip(self.pools, record.tables, strict=True)):
+            if not record.num_blocks:
+                table.skip(hit.firsts[i])
+                pool.share(hit.blocks[i])  # first, so that making room does not evict them
+                table.append(hit.blocks[i])
+            blocks = pool.allocate(request_id, num_blocks - len(table), self.reaches[i].most(record.max_blocks))
             if blocks is None:
                 return False
             table.append(blocks)
-        self._ledger.remove(record, self.block_size)
+        if not record.num_blocks:
+            record.num_computed = hit.num_shared
+            record.num_offered = hit.num_shared // self.block_size
+            for i, window in self._windows.items():
+                window.update(request_id, record.tables[i], record.num_computed)
+                window.users_changed(hit.blocks[i])
         record.num_blocks = num_blocks
-        record.num_computed += hit.num_shared
-        record.num_offered += hit.num_shared // self.block_size
-        self._ledger.add(record, self.block_size)
         return True
+
+    def _slide(self, request_id: str, record: RequestBlocks, group: int) -> None:
+        """Give back the blocks of a group that are wholly behind the window by now."""
+        table, window = record.tables[group], self._windows[group]
+        first = self.reaches[group].first_block(record.num_computed)
+        if first <= table.first:
+            window.update(request_id, table, record.num_computed)
+            return
+        self._ledger.remove(record)
+        left = table.give_back(first)
+        self._ledger.add(record)
+        window.update(request_id, table, record.num_computed)
+        self.pools[group].release(request_id, left)
+        window.users_changed(left)
 
     def _load(self, request_id: str, record: RequestBlocks, hit: PrefixHit, stored: StoredPrefix) -> None:
         """Have what was kept outside the pool loaded into the blocks behind the shared ones."""
@@ -372,24 +389,39 @@ class KVCacheManager:
     def _shrink(self, request_id: str, num_blocks: int) -> None:
         """Release every block past the first ``num_blocks``; with none left the record goes too."""
         record = self._records.get(request_id)
-        if record is None:
-            return
-        self._ledger.remove(record, self.block_size)
-        for pool, table in zip(self.pools, record.tables, strict=True):
-            pool.release(request_id, table.view(num_blocks))
+        if record is not None:
+            self._ledger.remove(record)
+            self._cut(request_id, record, num_blocks)
+
+    def _cut(self, request_id: str, record: RequestBlocks, num_blocks: int) -> None:
+        """The same for a record that is out of the ledger."""
+        for i, (pool, table) in enumerate(zip(self.pools, record.tables, strict=True)):
+            gone = table.held(num_blocks)
+            window = self._windows.get(i)
+            if window is not None and not num_blocks:
+                window.forget(request_id)
+            pool.release(request_id, gone)
+            if window is not None:
+                window.users_changed(gone)
             table.truncate(num_blocks)
         record.num_blocks = num_blocks
         if num_blocks:
-            self._ledger.add(record, self.block_size)
+            self._ledger.add(record)
         else:
             del self._records[request_id]
 
-    def _group_usage(self, group: KVGroup, pool: BlockPool, wanted: int) -> GroupUsage:
-        size = self.block_size
+    def _window_slots(self, group: int) -> WindowSlots:
+        pool, reach = self.pools[group], self.reaches[group]
+        return WindowSlots(self.block_size, reach.window, pool.num_users, shares=reach.slides)
+
+    def _group_usage(self, i: int, wanted: int) -> GroupUsage:
+        group, pool, size, window = self.groups[i], self.pools[i], self.block_size, self._windows.get(i)
         free, idle = pool.num_free, pool.num_idle
         largest_run = pool.placement.largest_free_run
         held = (pool.num_blocks - free - idle) * size
-        live = self._ledger.num_computed - (pool.num_references - pool.num_owned) * size  # a shared block is full, and counts once
+        stale = window.num_stale if window else 0
+        filled = window.num_filled if window else self._ledger.num_computed
+        live = filled - stale - (pool.num_references - pool.num_owned) * size  # a shared block is full, and counts once
         return GroupUsage(
             name=group.name,
             block_size=size,
@@ -398,10 +430,10 @@ class KVCacheManager:
             held=held,
             live=live,
             tail=self._ledger.tail,
-            reserved=held - live - self._ledger.tail,
-            stale=0,
+            reserved=held - live - stale - self._ledger.tail,
+            stale=stale,
             cached=idle * size,
             free=free * size,
-            external=free * size if largest_run < wanted <= free else 0,
+            external=free * size if largest_run < self.reaches[i].most(wanted) <= free else 0,
             largest_free_run=largest_run * size,
         )

@@ -21,7 +21,7 @@ from octavo.kv.placement.static import StaticPlacement
 from octavo.kv.plugins import load_plugin, plugin_names, setting_of
 from octavo.kv.prefix_index.hash import HashPrefixIndex
 from octavo.kv.prefix_index.none import NoPrefixIndex
-from octavo.kv.prefix_index.radix import RadixPrefixIndex
+from octavo.kv.prefix_index.radix import new_radix_index
 from octavo.kv.victim.cheapest import CheapestVictim
 from octavo.kv.victim.last import LastVictim
 
@@ -33,7 +33,7 @@ PLACEMENTS: dict[str, Callable[[PoolSpec], Placement]] = {
     "contiguous-best": BestFitPlacement,
     "static": StaticPlacement,
 }
-PREFIX_INDEXES: dict[str, Callable[[PoolSpec], PrefixIndex]] = {"none": NoPrefixIndex, "hash": HashPrefixIndex, "radix": RadixPrefixIndex}
+PREFIX_INDEXES: dict[str, Callable[[PoolSpec], PrefixIndex]] = {"none": NoPrefixIndex, "hash": HashPrefixIndex, "radix": new_radix_index}
 EVICTIONS: dict[str, Callable[[PoolSpec], Eviction]] = {"lru": LRUEviction, "lfu": LFUEviction, "cost": CostEviction}
 ADMISSIONS: dict[str, Callable[[], Admission]] = {
     "optimistic": OptimisticAdmission,

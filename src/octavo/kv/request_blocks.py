@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from octavo.kv.interfaces import BlockIds
+from octavo.kv.reach import Reach
 
 _LEAST_CAPACITY = 16
 
@@ -12,18 +15,33 @@ _LEAST_CAPACITY = 16
 class BlockTable:
     """Block ids in order of position; grows by doubling, so appending costs O(blocks appended), amortized."""
 
-    __slots__ = ("_ids", "_length")
+    __slots__ = ("_ids", "_length", "first")
 
     def __init__(self) -> None:
         self._ids: BlockIds = np.zeros(_LEAST_CAPACITY, np.int32)
         self._length = 0
+        self.first = 0
+        """Position of the first block that is held; entries before it are -1: a sliding window left them behind."""
 
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def num_held(self) -> int:
+        return self._length - self.first
+
+    @property
+    def first_id(self) -> int:
+        """The first block that is held."""
+        return int(self._ids[self.first])
+
     def view(self, start: int = 0, stop: int | None = None) -> BlockIds:
         """The ids of positions [start, stop); valid until the next change."""
         return self._ids[start : self._length if stop is None else stop]
+
+    def held(self, start: int = 0) -> BlockIds:
+        """The ids that are held of positions from ``start`` on; valid until the next change."""
+        return self._ids[max(start, self.first) : self._length]
 
     def append(self, blocks: BlockIds) -> None:
         length = self._length + len(blocks)
@@ -36,8 +54,21 @@ class BlockTable:
         """Replace those from position ``start`` on."""
         self._ids[start : start + len(blocks)] = blocks
 
+    def skip(self, count: int) -> None:
+        """Let an empty table begin with ``count`` positions that it has no blocks for."""
+        self.append(np.full(count, -1, np.int32))
+        self.first = count
+
+    def give_back(self, first: int) -> BlockIds:
+        """Hold no block before position ``first`` any more; those that were, in order."""
+        given = self._ids[self.first : first].copy()
+        self._ids[self.first : first] = -1
+        self.first = first
+        return given
+
     def truncate(self, length: int) -> None:
         self._length = length
+        self.first = min(self.first, length)
 
 
 class RequestBlocks:
@@ -55,44 +86,47 @@ class RequestBlocks:
         self.prefill_blocks = prefill_blocks
         """Blocks for the tokens that it started with."""
         self.max_blocks = max_blocks
-        """Blocks it holds at the end, if it runs to its limit."""
+        """Blocks for all its tokens, if it runs to its limit."""
 
-    @property
-    def unfilled_prefill(self) -> int:
-        """Blocks that the rest of its prefill needs."""
-        return max(self.prefill_blocks - self.num_blocks, 0)
+    def needs(self, group: int, reach: Reach) -> tuple[int, int]:
+        """Blocks of a group that it needs now, and may need later: see Reach.needs."""
+        return reach.needs(self.tables[group].first, self.num_blocks, self.prefill_blocks, self.max_blocks)
 
-    @property
-    def promised(self) -> int:
-        """Blocks that it may take after its prefill."""
-        return self.max_blocks - max(self.num_blocks, self.prefill_blocks)
 
-    @property
-    def lengths(self) -> tuple[int, int]:
-        """Blocks it holds, with those for the rest of its prefill, and ``promised``."""
-        return self.num_blocks + self.unfilled_prefill, self.promised
+class GroupLedger:
+    """Sums of one group over all records."""
+
+    __slots__ = ("promised", "unfilled")
+
+    def __init__(self) -> None:
+        self.unfilled = 0
+        """Blocks that requests need for the rest of their prefills."""
+        self.promised = 0
+        """Blocks that they may need besides."""
 
 
 class Ledger:
     """Sums over all records, so that reading them costs O(1). A record that changes is taken out before and put back after."""
 
-    __slots__ = ("num_computed", "promised", "tail", "unfilled_prefill")
+    __slots__ = ("_block_size", "_reaches", "groups", "num_computed", "tail")
 
-    def __init__(self) -> None:
+    def __init__(self, block_size: int, reaches: Sequence[Reach]) -> None:
+        self._block_size, self._reaches = block_size, reaches
         self.num_computed = 0
         self.tail = 0
         """Unfilled slots of each request's last filled block."""
-        self.unfilled_prefill = 0
-        self.promised = 0
+        self.groups = [GroupLedger() for _ in reaches]
 
-    def add(self, record: RequestBlocks, block_size: int, sign: int = 1) -> None:
+    def add(self, record: RequestBlocks, sign: int = 1) -> None:
         self.num_computed += sign * record.num_computed
-        self.tail += sign * (-record.num_computed % block_size)
-        self.unfilled_prefill += sign * record.unfilled_prefill
-        self.promised += sign * record.promised
+        self.tail += sign * (-record.num_computed % self._block_size)
+        for i, (ledger, reach) in enumerate(zip(self.groups, self._reaches, strict=True)):
+            now, later = record.needs(i, reach)
+            ledger.unfilled += sign * (now - record.tables[i].num_held)
+            ledger.promised += sign * later
 
-    def remove(self, record: RequestBlocks, block_size: int) -> None:
-        self.add(record, block_size, sign=-1)
+    def remove(self, record: RequestBlocks) -> None:
+        self.add(record, sign=-1)
 
-    def as_tuple(self) -> tuple[int, int, int, int]:
-        return self.num_computed, self.tail, self.unfilled_prefill, self.promised
+    def as_tuples(self) -> list[tuple[int, int]]:
+        return [(self.num_computed, self.tail), *((ledger.unfilled, ledger.promised) for ledger in self.groups)]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from octavo.errors import InvalidRequestError
-from octavo.kv.kv_cache_manager import KVCacheManager, PrefixHit
+from octavo.kv.kv_cache_manager import KVCacheManager
+from octavo.kv.prefix_hit import PrefixHit
 from octavo.outputs import EngineCoreOutput, EngineStats, FinishReason
 from octavo.request import Request, RequestStatus
 from octavo.scheduler.config import SchedulerConfig

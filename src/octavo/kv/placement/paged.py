@@ -29,6 +29,10 @@ class PagedPlacement:
         return 0
 
     @property
+    def reserves(self) -> bool:
+        return False
+
+    @property
     def max_request_blocks(self) -> int:
         return len(self._stack)
 

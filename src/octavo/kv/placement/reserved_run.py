@@ -60,6 +60,10 @@ class ReservedRunPlacement(ABC):
     def num_reserved(self) -> int:
         return self._num_reserved
 
+    @property
+    def reserves(self) -> bool:
+        return True
+
     def allocate(self, owner: str, count: int, reserve: int) -> BlockIds | None:
         run = self._runs.get(owner)
         if run is None:

@@ -26,9 +26,12 @@ class HashPrefixIndex:
         if not hashes or hashes[0] not in self._block_of:
             return NO_BLOCKS
         # All at once, past an unknown one too: a loop in C over 8,192 hashes costs less than one in Python over a third of them.
-        blocks = np.fromiter(map(self._block_of.get, hashes, itertools.repeat(_UNKNOWN)), np.int32, len(hashes))
+        blocks = self.find(hashes)
         unknown = np.flatnonzero(blocks == _UNKNOWN)
         return blocks[: unknown[0]] if len(unknown) else blocks
+
+    def find(self, hashes: list[BlockHash]) -> BlockIds:
+        return np.fromiter(map(self._block_of.get, hashes, itertools.repeat(_UNKNOWN)), np.int32, len(hashes))
 
     def insert(self, chain: list[BlockHash], first: int, blocks: BlockIds) -> BlockIds:
         hashes = chain[first + 1 : first + 1 + len(blocks)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, PoolSpec
 
 
@@ -12,6 +14,9 @@ class NoPrefixIndex:
 
     def lookup(self, hashes: list[BlockHash]) -> BlockIds:
         return NO_BLOCKS
+
+    def find(self, hashes: list[BlockHash]) -> BlockIds:
+        return np.full(len(hashes), -1, np.int32)
 
     def insert(self, chain: list[BlockHash], first: int, blocks: BlockIds) -> BlockIds:
         return NO_BLOCKS

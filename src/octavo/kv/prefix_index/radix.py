@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, PoolSpec
+from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, PoolSpec, PrefixIndex
+from octavo.kv.prefix_index.hash import HashPrefixIndex
 
 
 class Node:
@@ -43,6 +44,13 @@ class RadixPrefixIndex:
     def lookup(self, hashes: list[BlockHash]) -> BlockIds:
         runs = [node.blocks[:count] for node, count in self._walk(hashes, 0, len(hashes))]
         return np.concatenate([NO_BLOCKS, *runs])
+
+    def find(self, hashes: list[BlockHash]) -> BlockIds:
+        """What can be reached: nothing past a block that is unknown. See new_radix_index."""
+        blocks = np.full(len(hashes), -1, np.int32)
+        known = self.lookup(hashes)
+        blocks[: len(known)] = known
+        return blocks
 
     def insert(self, chain: list[BlockHash], first: int, blocks: BlockIds) -> BlockIds:
         end = first + 1 + len(blocks)
@@ -139,6 +147,11 @@ class RadixPrefixIndex:
             for node in table.values():
                 yield node, table
                 tables.append(node.children)
+
+
+def new_radix_index(spec: PoolSpec) -> PrefixIndex:
+    """A tree; but a table for a group with a sliding window, whose prefixes lose their heads, and so the root that a tree starts from."""
+    return HashPrefixIndex(spec) if spec.window else RadixPrefixIndex(spec)
 
 
 def _num_equal(run: list[BlockHash], hashes: list[BlockHash], start: int, limit: int) -> int:

@@ -106,11 +106,11 @@ class ManagerMachine(RuleBasedStateMachine):
     def step_comes_back(self, data: st.DataObject) -> None:
         request = self.running[data.draw(st.sampled_from(sorted(self.running)))]
         computed = data.draw(st.integers(self.computed[request.request_id], request.num_computed_tokens))
+        for group, table in enumerate(self.kv.block_ids(request)):
+            for i, block in enumerate(table[: computed // BLOCK_SIZE].tolist()):
+                self.content[group][block] = tuple(request.all_token_ids[: (i + 1) * BLOCK_SIZE])
         self.kv.mark_computed(request, computed)
         self.computed[request.request_id] = computed
-        for group, table in enumerate(self.kv.block_ids(request)):
-            for i in range(self.first_read(group, computed), computed // BLOCK_SIZE):
-                self.content[group][int(table[i])] = tuple(request.all_token_ids[: (i + 1) * BLOCK_SIZE])
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())

@@ -6,6 +6,7 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 MODEL ?= smollm2
 HOST ?= 127.0.0.1
 PORT ?= 8000
+WORKLOAD ?= examples/workloads/chat_rag.toml
 # Arguments added to a command: make serve ARGS="--max-num-seqs 64"
 ARGS ?=
 PYTEST_ARGS ?=
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE_SOURCES := pyproject.toml $(wildcard CMakeLists.txt cmake/*) $(shell find csrc -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve install dev lint types floors cpp-format test test-all size bench-machine bench-latency bench-throughput fidelity format clean
+.PHONY: help serve install dev lint types floors cpp-format test test-all size bench-machine bench-latency bench-throughput bench-kv fidelity format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +83,9 @@ bench-latency: install ## One stream: prefill and decode, against the machine's 
 
 bench-throughput: install ## Many requests: tokens a second, KV efficiency
 	$(BIN)/octavo bench throughput $(MODEL) $(ARGS)
+
+bench-kv: dev ## KV policies compared on one load, drawn in build/kv (WORKLOAD, a file)
+	$(BIN)/octavo bench kv $(MODEL) --workload $(WORKLOAD) --report build/kv $(ARGS)
 
 fidelity: dev ## Compare with golden outputs and with transformers in fp32
 	$(BIN)/python -m benchmarks.fidelity.golden $(ARGS)

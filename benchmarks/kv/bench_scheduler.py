@@ -23,8 +23,10 @@ LONG_CONTEXT = 8192
 """Blocks of a 128k context."""
 
 
-def new_manager(num_blocks: int) -> KVCacheManager:
-    return KVCacheManager([LayerGroup("all", 1, 1024)], [num_blocks], BLOCK_SIZE, KV_POLICIES["paged"], "benchmark")
+def new_manager(num_blocks: int, policy: str = "paged", **seams: str) -> KVCacheManager:
+    """``seams`` override single policies of the set; a static slot is LONG_CONTEXT blocks."""
+    policies, longest = KV_POLICIES[policy] | seams, LONG_CONTEXT * BLOCK_SIZE
+    return KVCacheManager([LayerGroup("all", 1, 1024)], [num_blocks], BLOCK_SIZE, policies, "benchmark", 256, longest)
 
 
 def new_request(request_id: str, length: int, first: int = 0, max_tokens: int = 1000) -> Request:
@@ -57,15 +59,15 @@ def take(kv: KVCacheManager, request: Request) -> None:
     growth.commit()
 
 
-def private(num_blocks: int, repeats: int = 30) -> tuple[float, float]:
+def private(num_blocks: int, policy: str = "paged", repeats: int = 30, **seams: str) -> tuple[float, float]:
     """Allocating and freeing 8,192 blocks that nobody shares; not evicting."""
-    kv, request = new_manager(num_blocks), new_request("long", LONG_CONTEXT * BLOCK_SIZE)
+    kv, request = new_manager(num_blocks, policy, **seams), new_request("long", LONG_CONTEXT * BLOCK_SIZE, max_tokens=1)
     return alternate(repeats, lambda: take(kv, request), lambda: kv.free(request))
 
 
-def shared(num_blocks: int, repeats: int = 30) -> tuple[float, float]:
+def shared(num_blocks: int, repeats: int = 30, **seams: str) -> tuple[float, float]:
     """Taking and freeing the 8,192 cached blocks of a prefix; the look-up is measured apart."""
-    kv, owner = new_manager(num_blocks), new_request("owner", LONG_CONTEXT * BLOCK_SIZE)
+    kv, owner = new_manager(num_blocks, **seams), new_request("owner", LONG_CONTEXT * BLOCK_SIZE)
     take(kv, owner)
     kv.mark_computed(owner, LONG_CONTEXT * BLOCK_SIZE)
     kv.free(owner)
@@ -75,19 +77,19 @@ def shared(num_blocks: int, repeats: int = 30) -> tuple[float, float]:
     return alternate(repeats, lambda: kv.allocate_slots(request, 1, hit), lambda: kv.free(request))
 
 
-def look_up(num_blocks: int, repeats: int = 30) -> tuple[float, float]:
+def look_up(num_blocks: int, repeats: int = 30, **seams: str) -> tuple[float, float]:
     """Finding 8,192 cached blocks; hashing them the first time (once per full block of a request)."""
-    kv, owner = new_manager(num_blocks), new_request("owner", LONG_CONTEXT * BLOCK_SIZE + 1)
+    kv, owner = new_manager(num_blocks, **seams), new_request("owner", LONG_CONTEXT * BLOCK_SIZE + 1)
     take(kv, owner)
     kv.mark_computed(owner, LONG_CONTEXT * BLOCK_SIZE)
     return alternate(repeats, lambda: kv.get_computed_blocks(owner), owner.block_hashes.clear, lambda: kv.get_computed_blocks(owner))
 
 
-def evicting(repeats: int = 10) -> float:
+def evicting(repeats: int = 10, **seams: str) -> float:
     """Allocating 8,192 blocks when each of them has to be evicted from the index."""
     seconds = []
     for _ in range(repeats):
-        kv, owner = new_manager(LONG_CONTEXT), new_request("owner", LONG_CONTEXT * BLOCK_SIZE)
+        kv, owner = new_manager(LONG_CONTEXT, **seams), new_request("owner", LONG_CONTEXT * BLOCK_SIZE)
         take(kv, owner)
         kv.mark_computed(owner, LONG_CONTEXT * BLOCK_SIZE)
         kv.free(owner)
@@ -137,6 +139,26 @@ def main() -> None:
     report("8,192 blocks: look up", found)
     report("8,192 blocks: hash, once a request, and look up", hashed)
     report("8,192 blocks, each evicted from the index: allocate", evicting(), 2000)
+    other_policies()
+
+
+def other_policies() -> None:
+    """The same under the policies that are not the default, held to the same limits."""
+    for policy, placement in (("contiguous", "contiguous"), ("contiguous", "contiguous-best"), ("static", "static")):
+        took, freed = private(10_000, policy, placement=placement)
+        report(f"{placement}: 8,192 blocks: allocate", took, 200)
+        report(f"{placement}: 8,192 blocks: free", freed, 200)
+    took, freed = shared(10_000, prefix_index="radix")
+    found, _ = look_up(10_000, prefix_index="radix")
+    report("radix: 8,192 shared blocks: allocate", took, 200)
+    report("radix: 8,192 shared blocks: free", freed, 200)
+    report("radix: 8,192 blocks: look up", found)
+    report("radix: 8,192 blocks, each evicted: allocate", evicting(prefix_index="radix"), 2000)
+    for eviction in ("lfu", "cost"):
+        took, freed = shared(10_000, eviction=eviction)
+        report(f"{eviction}: 8,192 shared blocks: allocate", took, 200)
+        report(f"{eviction}: 8,192 shared blocks: free", freed, 200)
+        report(f"{eviction}: 8,192 blocks, each evicted: allocate", evicting(eviction=eviction), 2000)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def test_kv_04_a_preempted_request_resumes_only_when_its_whole_prefill_fits() ->
             lost = sim.requests["b"].num_tokens
         resumed = [new for new in step.new if new.request_id == "b" and preempted_at is not None]
         if resumed:
-            free_before = 6 - sum(len(row.blocks) for name, row in sim.runner.rows.items() if name != "b")
+            free_before = 6 - sum(len(row.tables[0]) for name, row in sim.runner.rows.items() if name != "b")
             assert -(-lost // 8) <= free_before
     assert preempted_at is not None
     assert starts(sim) == ["a", "b", "b"]

@@ -15,11 +15,14 @@ COMPACTING = ("contiguous", "contiguous-best")
 
 
 def simulation(policies: dict[str, str], num_blocks: int, block_size: int, max_model_len: int, **settings: Any) -> Simulation:
-    """A static placement needs room for a slot."""
+    """A static placement needs room for a slot. The blocks of a second group, with a window, are as many as drawn or, where a placement
+    reserves, as those of the first."""
     if policies["placement"] == "static":
         max_model_len = min(max_model_len, num_blocks * block_size)
     if policies["placement"] not in COMPACTING:
         settings["compaction_blocks"] = 0
+    if policies["placement"] != "paged":
+        settings["window_blocks"] = num_blocks
     return Simulation(num_blocks=num_blocks, block_size=block_size, max_model_len=max_model_len, **policies, **settings)
 
 
@@ -38,6 +41,8 @@ def simulations(policies: dict[str, str]) -> st.SearchStrategy[Simulation]:
         swap_blocks=st.sampled_from([0, 0, 3, 1000]),
         victim=st.sampled_from(["last", "cheapest"]),
         compaction_blocks=st.sampled_from([0, 1, 3, 100]),
+        window=st.sampled_from([0, 0, 1, 3, 8, 20]),
+        window_blocks=st.integers(4, 24),
     )
 
 
@@ -95,13 +100,13 @@ def test_random_schedules(policies: dict[str, str], data: st.DataObject) -> None
         sim.check_output(name)
     if sim.scheduling_policy == "fcfs" and sim.victim == "last":
         most = max(request.num_preemptions for request in sim.requests.values())
-        assert most < sim.max_num_seqs or sim.prefix_index != "none"
+        assert most < sim.max_num_seqs * (2 if sim.window else 1) or sim.prefix_index != "none"
         assert sim.admission != "guaranteed" or not sim.scheduler.stats().preemptions
 
 
 def add(sim: Simulation, name: str, fields: dict) -> None:
     """Queue a request, with lengths cut to what the pool can hold."""
-    longest = min(sim.max_model_len, sim.num_blocks * sim.block_size + 1)
+    longest = min(sim.max_model_len, sim.kv.capacity + 1)
     kind, length = fields["prompt"]
     length = min(length, longest - 1)
     max_tokens = min(fields["max_tokens"], longest - length)

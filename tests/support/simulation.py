@@ -54,7 +54,8 @@ class Row:
     """A request in the runner's batch."""
 
     tokens: list[int]
-    blocks: list[int]
+    tables: list[list[int]]
+    """Per layer group."""
     num_computed: int
 
 
@@ -63,11 +64,14 @@ class SimulatedRunner:
     """Stores digests in slots as a real runner stores K and V, and reads them back: a wrong block shows as a wrong digest."""
 
     block_size: int
+    windows: tuple[int, ...] = (0,)
+    """Of each layer group; 0: it sees everything."""
     max_drafts: int = 1
     """Tokens it may return at once; how many depends on the sequence."""
     fail: set[str] = field(default_factory=set)
     rows: dict[str, Row] = field(default_factory=dict)
-    slots: dict[tuple[int, int], int] = field(default_factory=dict)
+    slots: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """(group, block, slot in it) → digest."""
     computed_tokens: int = 0
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
@@ -91,39 +95,44 @@ class SimulatedRunner:
         self.import_blocks(group, dst, self.export_blocks(group, src))
 
     def export_blocks(self, group: int, blocks: Int32Array) -> BlockBytes:
-        states = [[self.slots.get((block, i), -1) for i in range(self.block_size)] for block in blocks.tolist()]
+        states = [[self.slots.get((group, block, i), -1) for i in range(self.block_size)] for block in blocks.tolist()]
         return np.array(states, np.int64).reshape(len(blocks), -1).view(np.uint8)
 
     def import_blocks(self, group: int, blocks: Int32Array, data: BlockBytes) -> None:
         assert len(set(blocks.tolist())) == len(blocks) == len(data)
         for block, states in zip(blocks.tolist(), data.copy().view(np.int64).tolist(), strict=True):
-            self.slots.update({(block, i): state for i, state in enumerate(states)})
+            self.slots.update({(group, block, i): state for i, state in enumerate(states)})
 
     def _update_rows(self, scheduled: SchedulerOutput) -> None:
         for request_id in scheduled.removed_request_ids:
             del self.rows[request_id]
         for new in scheduled.new:
             assert new.request_id not in self.rows
-            self.rows[new.request_id] = Row(list(new.token_ids), new.block_ids[0].tolist(), new.num_computed_tokens)
+            self.rows[new.request_id] = Row(list(new.token_ids), [blocks.tolist() for blocks in new.block_ids], new.num_computed_tokens)
         for running in scheduled.running:
             row = self.rows[running.request_id]
-            row.blocks += running.new_block_ids[0].tolist()
+            for table, blocks in zip(row.tables, running.new_block_ids, strict=True):
+                table += blocks.tolist()
             assert row.num_computed == running.num_computed_tokens
         for moved in scheduled.moved:
-            blocks = self.rows[moved.request_id].blocks
+            blocks = self.rows[moved.request_id].tables[moved.group]
             blocks[moved.first : moved.first + len(moved.block_ids)] = moved.block_ids.tolist()
         assert len(scheduled.new) + len(scheduled.running) == len(scheduled.num_scheduled_tokens)
 
     def _compute(self, row: Row, count: int) -> None:
         end = row.num_computed + count
-        assert count > 0 and end <= len(row.tokens) and end <= len(row.blocks) * self.block_size
-        state = 1
-        for position, token_id in enumerate(row.tokens[:end]):
-            state = digest(state, token_id)
-            slot = row.blocks[position // self.block_size], position % self.block_size
-            if position >= row.num_computed:
-                self.slots[slot] = state
-            assert self.slots[slot] == state, "a slot does not hold this request's token"
+        assert count > 0 and end <= len(row.tokens)
+        states = [1]
+        for token_id in row.tokens[:end]:
+            states.append(digest(states[-1], token_id))
+        for group, (table, window) in enumerate(zip(row.tables, self.windows, strict=True)):
+            first = max(row.num_computed + 1 - window, 0) if window else 0
+            for position in range(first, end):
+                slot = group, table[position // self.block_size], position % self.block_size
+                assert slot[1] >= 0, "a block that the window reaches was given away"
+                if position >= row.num_computed:
+                    self.slots[slot] = states[position + 1]
+                assert self.slots[slot] == states[position + 1], "a slot does not hold this request's token"
         row.num_computed = end
         self.computed_tokens += count
 
@@ -140,6 +149,9 @@ class Simulation:
     """Scheduler, KV core and simulated runner; ``lag`` steps are planned before the first comes back."""
 
     num_blocks: int = 64
+    window: int = 0
+    """If > 0, there is a second layer group, with this window and ``window_blocks``."""
+    window_blocks: int = 64
     block_size: int = 8
     max_num_seqs: int = 8
     max_num_batched_tokens: int = 32
@@ -158,9 +170,11 @@ class Simulation:
 
     def __post_init__(self) -> None:
         policies = {seam: getattr(self, seam) for seam in ("placement", "prefix_index", "eviction", "admission")}
+        groups = [LayerGroup("full", 1, 64), LayerGroup(f"window{self.window}", 1, 64, self.window)]
+        num_groups = 2 if self.window else 1
         self.kv = KVCacheManager(
-            [LayerGroup("all", 1, 64)],
-            [self.num_blocks],
+            groups[:num_groups],
+            [self.num_blocks, self.window_blocks][:num_groups],
             self.block_size,
             policies,
             "simulated",
@@ -168,6 +182,7 @@ class Simulation:
             self.max_model_len,
             swap_bytes=64 * self.swap_blocks,
             compaction_blocks=self.compaction_blocks,
+            max_tokens_in_flight=(1 + self.lag) * self.max_num_batched_tokens,
         )
         config = SchedulerConfig(
             max_num_seqs=self.max_num_seqs,
@@ -179,7 +194,7 @@ class Simulation:
         )
         self.now = 1000.0
         self.scheduler = Scheduler(config, self.kv, clock=lambda: self.now)
-        self.runner = SimulatedRunner(self.block_size, self.max_drafts)
+        self.runner = SimulatedRunner(self.block_size, (0, self.window)[:num_groups], self.max_drafts)
         self.cores: dict[str, EngineCoreRequest] = {}
         self.requests: dict[str, Request] = {}
         self.outputs: dict[str, list[EngineCoreOutput]] = {}
@@ -247,6 +262,5 @@ class Simulation:
         """No request left, every block back."""
         assert not self.scheduler.requests and not self.scheduler.running and not len(self.scheduler.waiting)
         self.scheduler.check_integrity()
-        usage = self.kv.usage().groups[0]
-        assert usage.held == 0 and usage.cached + usage.free == usage.total
+        assert all(usage.held == 0 and usage.cached + usage.free == usage.total for usage in self.kv.usage().groups)
         assert self.kv.swap.nbytes == 0

@@ -91,6 +91,7 @@ def test_a_pool_that_is_never_full_is_said(load: str, capsys: pytest.CaptureFixt
         (["--block-sizes", "16,x"], "--block-sizes = 16,x: it must be whole numbers"),
         (["--pool-tokens", "64"], "--pool-tokens = 64: the longest request of tiny may need 128 tokens; at least 128"),
         (["--kv-policy", "static"], "--kv-policy = static: this benchmark varies it; use --policies and --block-sizes"),
+        (["--output", "no/such/folder/kv.json"], "--output = no/such/folder/kv.json: there is no folder no/such/folder"),
         (["--workload", "missing.toml"], "--workload = missing.toml: No such file"),
     ],
 )

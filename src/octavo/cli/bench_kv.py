@@ -50,10 +50,7 @@ def kv(
     from octavo.bench.report import write_json
     from octavo.bench.workload_file import load_workload
 
-    if report is not None:
-        from octavo.bench.kv.draw import check_drawing
-
-        check_drawing()
+    _check_places(output, report)
     plan.check_args(args)
     trials = plan.plan_trials(_names(policies), _sizes(block_sizes))
     load = _changed(load_workload(workload), num_requests, args.seed)
@@ -69,6 +66,16 @@ def kv(
         from octavo.bench.kv.report import write_report
 
         console.print(f"report: {write_report(result, results, report)}")
+
+
+def _check_places(output: Path | None, report: Path | None) -> None:
+    """Refuse what could not be written in the end, before minutes are spent on measuring."""
+    if output is not None and not output.parent.is_dir():
+        raise InvalidRequestError(f"output = {output}: there is no folder {output.parent}", field="output")
+    if report is not None:
+        from octavo.bench.kv.draw import check_drawing
+
+        check_drawing()
 
 
 def _tell(result: TrialResult, console: Console) -> None:

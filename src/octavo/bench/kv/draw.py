@@ -31,7 +31,7 @@ LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6
 
 
 def check_drawing() -> None:
-    """Raise InvalidRequestError if matplotlib is not there: to be asked before minutes are spent on measuring."""
+    """Raise InvalidRequestError if matplotlib is not there."""
     if importlib.util.find_spec("matplotlib") is None:
         raise InvalidRequestError("report: drawing needs matplotlib; pip install 'octavo[bench]' brings it", field="report")
 

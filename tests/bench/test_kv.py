@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ from octavo.bench.kv.plan import Trial
 from octavo.bench.kv.result import as_json, same_outputs
 from octavo.bench.kv.runners import EndingRunner, StepCost, fit_step_cost
 from octavo.bench.workload import Workload
-from octavo.bench.workload_file import parse_workload
+from octavo.bench.workload_file import load_workload, parse_workload
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.kv.admission.predicted import PredictedAdmission
 from octavo.scheduler.output import RunnerOutput, SchedulerOutput
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
 LOAD = {
     "name": "small",
     "seed": 3,
@@ -231,6 +233,17 @@ def test_a_closed_loop_keeps_its_clients_busy(workload: Workload) -> None:
     assert max(s.running for s in result.samples) <= 3
     assert len(result.outputs) == 60  # never full, so it runs to the end
     assert not result.window.saturated
+
+
+@pytest.mark.parametrize(("name", "block_size", "length", "least"), [("chat", 16, 200, 0.96), ("chat_short", 8, 64, 0.90)])
+def test_paging_wastes_the_tail_of_a_block_a_request_and_no_more(name: str, block_size: int, length: int, least: float) -> None:
+    """A request's last block has (block_size - 1) / 2 slots unfilled on average, whatever its length."""
+    workload = load_workload(EXAMPLES / f"{name}.toml")
+    result = simulation(workload).run(Trial("paged", block_size))
+    efficiency = result.measures.kv_efficiency
+    assert result.mean_length == pytest.approx(length, rel=0.05)
+    assert efficiency == pytest.approx(result.mean_length / (result.mean_length + (block_size - 1) / 2), abs=0.005)
+    assert efficiency >= least
 
 
 # The result

@@ -2,6 +2,7 @@
 
     python benchmarks/kernels/bench_attention.py --model smollm2 --case 1x512 32x256 512+512 1x8192
     python benchmarks/kernels/bench_attention.py --model gemma3-270m --kv-dtype fp16 --block-size 32
+    python benchmarks/kernels/bench_attention.py --case 1x8192 --kv-dtype bf16 fp8_e4m3:guarded int8:dynamic
 
 A case is SEQUENCESxCONTEXT (each decodes one token), or TOKENS+CONTEXT (one sequence prefills so many tokens, which end at that context).
 All layers run in turn, each over its own memory, in blocks at random places. The fastest of --repeat rounds counts.
@@ -15,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo import _native, envs
+from octavo.ops.kv_format import NUMBER_BYTES, KVFormat
 from octavo.ops.threads import choose_cpus
-
-KV_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,13 @@ class Case:
 class AttentionBench:
     """One program a kind of layer; K and V of zeros, which take as long as any numbers."""
 
-    def __init__(self, layers: Layers, case: Case, isa: str, pool: _native.ThreadPool, dtype: str, block_size: int) -> None:
+    def __init__(self, layers: Layers, case: Case, isa: str, pool: _native.ThreadPool, format: KVFormat, block_size: int) -> None:
         self.layers, self.case = layers, case
         blocks = -(-case.context // block_size)
-        self.kv = _native.KVStorage(isa, layers.count, case.sequences * blocks, block_size, layers.kv_heads, layers.head_dim, dtype)
+        self.kv = _native.KVStorage(
+            isa, layers.count, case.sequences * blocks, block_size, layers.kv_heads, layers.head_dim, format.dtype, format.scales
+        )
+        self.format = format
         table = np.random.default_rng(0).permutation(case.sequences * blocks).astype(np.int32).reshape(case.sequences, blocks)
         first = case.context - case.queries
         positions = np.tile(np.arange(first, case.context, dtype=np.int32), case.sequences)
@@ -100,27 +103,33 @@ class AttentionBench:
         index, ends = np.arange(slots, dtype=np.int32), np.array([0, slots], np.int32)
         writer.run(self.kv, index * 0, index, ends, ends[1:], [np.zeros((1, 1), np.int32)], [index], index[:0])
 
-    def seconds(self, repeat: int) -> float:
-        best = float("inf")
-        for _ in range(repeat):
-            self.program.set_timing(True)
-            self.program.run(self.kv, *self.step)
-            best = min(best, sum(seconds for _, seconds, _ in self.program.timings()))
-        return best
+    def seconds(self) -> float:
+        """Of one step, all layers."""
+        self.program.set_timing(True)
+        self.program.run(self.kv, *self.step)
+        return sum(seconds for _, seconds, _ in self.program.timings())
 
-    def work(self, dtype: str) -> tuple[float, float]:
+    def work(self) -> tuple[float, float]:
         """Operations, and bytes of K and V that must be read."""
         n = self.layers
         operations = 4.0 * n.count * n.heads * n.head_dim * self.case.sequences * self.case.attended(n.window)
-        size = 2.0 * n.count * n.kv_heads * n.head_dim * self.case.sequences * self.case.held(n.window) * KV_BYTES[dtype]
+        size = 2.0 * n.count * n.kv_heads * self.format.vector_bytes(n.head_dim) * self.case.sequences * self.case.held(n.window)
         return operations, size
+
+
+def parse_format(text: str) -> KVFormat:
+    """ "int8:dynamic" and the like; an 8-bit type alone has dynamic scales."""
+    dtype, _, scales = text.partition(":")
+    if dtype not in NUMBER_BYTES:
+        raise argparse.ArgumentTypeError(f"{dtype}: choose one of {', '.join(NUMBER_BYTES)}")
+    return KVFormat(dtype, scales or ("dynamic" if NUMBER_BYTES[dtype] == 1 else "none"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="smollm2")
     parser.add_argument("--case", nargs="+", default=["1x512", "1x4096", "32x256", "512+512", "512+2048"])
-    parser.add_argument("--kv-dtype", choices=KV_BYTES, default="bf16")
+    parser.add_argument("--kv-dtype", nargs="+", type=parse_format, default=[KVFormat("bf16")], help="TYPE, or 8-bit TYPE:SCALES")
     parser.add_argument("--block-size", type=int, default=16)
     parser.add_argument("--isa", choices=_native.supported_isas(), default=_native.supported_isas()[0])
     parser.add_argument("--repeat", type=int, default=5)
@@ -129,13 +138,15 @@ def main() -> None:
     rates, pool = _native.machine_rates(cpus, 0.5), _native.ThreadPool(cpus)
     print(f"{args.isa}, {len(cpus)} threads, {rates['read_bytes_s'] / 1e9:.1f} GB/s, fp32 {rates['fp32_flops_s'] / 1e9:.0f} Gop/s")
     for text in args.case:
-        case, seconds, limit = Case.parse(text), 0.0, 0.0
-        for layers in MODELS[args.model]:
-            bench = AttentionBench(layers, case, args.isa, pool, args.kv_dtype, args.block_size)
-            operations, size = bench.work(args.kv_dtype)
-            seconds += bench.seconds(args.repeat)
-            limit += max(operations / rates["fp32_flops_s"], size / rates["read_bytes_s"])
-        print(f"{text:>10}  {seconds * 1e3:8.3f} ms a step, {100 * limit / seconds:5.1f} % of the limit")
+        case = Case.parse(text)
+        benches = [[AttentionBench(n, case, args.isa, pool, kv, args.block_size) for n in MODELS[args.model]] for kv in args.kv_dtype]
+        best = [[float("inf")] * len(row) for row in benches]
+        for _ in range(args.repeat):  # types in turn, so that what else the machine does meets them all
+            best = [[min(a, bench.seconds()) for a, bench in zip(*pair, strict=True)] for pair in zip(best, benches, strict=True)]
+        for kv, row, times in zip(args.kv_dtype, benches, best, strict=True):
+            limit = sum(max(n / rates["fp32_flops_s"], size / rates["read_bytes_s"]) for n, size in (bench.work() for bench in row))
+            seconds, name = sum(times), f"{kv.dtype} {kv.scales}" if kv.scales != "none" else kv.dtype
+            print(f"{text:>10} {name:16} {seconds * 1e3:8.3f} ms a step, {100 * limit / seconds:5.1f} % of the limit")
 
 
 if __name__ == "__main__":

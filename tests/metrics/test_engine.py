@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from octavo.kv.usage import GroupUsage, KVUsage
 from octavo.metrics.engine import EngineCollector
-from octavo.outputs import EngineStats
+from octavo.outputs import EngineStats, KVWrites
 
 LABELS = {"model_name": "m"}
 
@@ -49,3 +49,26 @@ def test_kv_16_block_use_and_token_use_are_two_gauges() -> None:
     expected |= {"kv_blocks": 4, "kv_blocks_held": 2, "kv_blocks_live": 17 / 16, "kv_bytes": 6400, "kv_bytes_held": 3200}
     expected |= {"kv_efficiency": 17 / 32, "kv_fragmentation": 1 - 2 / 32}
     assert {name: registry.get_sample_value(f"octavo_{name}", LABELS | {"group": "full"}) for name in expected} == expected
+
+
+def test_writes_of_8_bit_kv_are_counted_by_layer() -> None:
+    writes = KVWrites([100, 100], [1, 0], [2, 0], [0, 30], [0, 40])
+    registry = CollectorRegistry()
+    registry.register(EngineCollector("m", lambda: EngineStats(kv_writes=writes), {}, {}))
+    expected = {
+        ("written_vectors", "0", "k"): 100,
+        ("written_vectors", "1", "v"): 100,
+        ("guarded_vectors", "0", "k"): 1,
+        ("guarded_vectors", "0", "v"): 2,
+        ("guarded_vectors", "1", "v"): 0,
+        ("clipped_numbers", "1", "k"): 30,
+        ("clipped_numbers", "1", "v"): 40,
+    }
+    for (name, layer, part), value in expected.items():
+        assert registry.get_sample_value(f"octavo_kv_{name}_total", LABELS | {"layer": layer, "part": part}) == value
+
+
+def test_wide_kv_has_no_such_metrics() -> None:
+    registry = CollectorRegistry()
+    registry.register(EngineCollector("m", EngineStats, {}, {}))
+    assert not any("vectors" in family.name for family in registry.collect())

@@ -115,7 +115,7 @@ class EngineCore:
 
     def kv_usage(self) -> dict[str, Any]:
         """The KV pool as it stands, and the last steps; see octavo.engine.kv_report, also for how blocks are given. O(pool)."""
-        return kv_report(self.kv, self.args.kv_policies(), self.scheduler.waiting.peek(), self._log)
+        return kv_report(self.kv, self.args.kv_policies(), self.scheduler.waiting.peek(), self._log, self._kv_writes)
 
     def reset_prefix_cache(self) -> int:
         """Forget all cached blocks, and say how many; running requests keep what they hold."""

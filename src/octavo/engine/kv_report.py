@@ -6,6 +6,7 @@
               owner's place in owners, -1 if it is free, -2 if only the prefix index keeps it (octavo.kv.block_map)
     owners    request ids
     steps     the last steps, oldest first (octavo.engine.step_log)
+    writes    where K and V are of 8 bits: what writing them met since the start, by layer (octavo.outputs.KVWrites)
 
 besides what KVUsage.as_dict() has over all groups.
 """
@@ -15,21 +16,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from octavo.engine.step_log import StepLog
 from octavo.kv.kv_cache_manager import KVCacheManager
+from octavo.outputs import KVWrites
 from octavo.request import Request
 
 VERSION = 1
 
 
-def kv_report(kv: KVCacheManager, policy: Mapping[str, str], head: Request | None, log: StepLog) -> dict[str, Any]:
+def kv_report(
+    kv: KVCacheManager, policy: Mapping[str, str], head: Request | None, log: StepLog, writes: KVWrites | None = None
+) -> dict[str, Any]:
     """The report, with each map of blocks as an int32 array. ``head``: of the queue, see KVCacheManager.usage."""
     usage = kv.usage(head).as_dict()
     owners, maps = kv.block_map()
     groups = [group | {"blocks": blocks} for group, blocks in zip(usage.pop("groups"), maps, strict=True)]
-    return {"version": VERSION, "policy": dict(policy), "groups": groups, "owners": owners, "steps": log.as_list(), **usage}
+    report = {"version": VERSION, "policy": dict(policy), "groups": groups, "owners": owners, "steps": log.as_list(), **usage}
+    return report if writes is None else report | {"writes": msgspec.structs.asdict(writes)}
 
 
 def with_lists(report: dict[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class KVAdvice:
         if self._scales == "guarded":
             self._name(writes.vectors, {"K": writes.guarded_k, "V": writes.guarded_v}, GUARDED_SHARE)
         elif self._scales == "static":
-            self._name(writes.vectors, {"V": writes.clipped_v, "K": writes.clipped_k}, CLIPPED_SHARE)
+            self._name(writes.vectors, {"K": writes.clipped_k, "V": writes.clipped_v}, CLIPPED_SHARE)
 
     def _name(self, vectors: Sequence[int], found: dict[str, Sequence[int]], limit: float) -> None:
         for part, counts in found.items():

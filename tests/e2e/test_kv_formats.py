@@ -1,0 +1,48 @@
+"""Promise 3 with 8-bit K and V, through the whole engine on the real model."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from octavo import LLM, SamplingParams
+from octavo.outputs import RequestOutput
+
+RNG = random.Random(3)
+PREFIX = [RNG.randrange(20, 40_000) for _ in range(300)]
+PROMPTS = [[*PREFIX, *(RNG.randrange(20, 40_000) for _ in range(RNG.randint(1, 12)))] for _ in range(32)]
+GREEDY = SamplingParams(temperature=0.0, max_tokens=4, logprobs=1, ignore_eos=True)
+FORMATS = [("fp8", "guarded"), pytest.param("int8", "dynamic", marks=pytest.mark.slow)]
+
+
+def engine(path: Path, dtype: str, scales: str, **changes: object) -> LLM:
+    settings: dict[str, object] = {"max_model_len": 384, "max_num_seqs": 32, "num_gpu_blocks_override": 256}
+    return LLM(str(path), kv_cache_dtype=dtype, kv_scales=scales, **(settings | changes))
+
+
+def bits(output: RequestOutput) -> list[tuple[int, float]]:
+    completion = output.outputs[0]
+    assert completion.logprobs is not None
+    return [(token, entry[token].logprob) for token, entry in zip(completion.token_ids, completion.logprobs, strict=True)]
+
+
+def ask(llm: LLM, prompts: list[list[int]]) -> list[RequestOutput]:
+    return llm.generate([{"prompt_token_ids": ids} for ids in prompts], GREEDY, use_tqdm=False)
+
+
+@pytest.mark.parametrize(("dtype", "scales"), FORMATS)
+def test_kv_21_fp_09_shared_prefix_8_bit_kv_and_concurrency(smollm2_path: Path, dtype: str, scales: str) -> None:
+    """32 requests at once, in a pool that holds the prefix once, are each as alone; the first three times over, hit or miss."""
+    with engine(smollm2_path, dtype, scales, max_num_batched_tokens=384) as llm:
+        first = [ask(llm, PROMPTS[:1])[0] for _ in range(3)]
+        serial = [ask(llm, [ids])[0] for ids in PROMPTS]
+        assert [output.num_cached_tokens > 0 for output in first] == [False, True, True]
+        writes = llm.stats().kv_writes
+        assert writes is not None and llm.kv_usage()["writes"]["guarded_k"] == writes.guarded_k
+    assert bits(first[0]) == bits(first[1]) == bits(first[2]) == bits(serial[0])
+    assert (sum(writes.guarded_k) > 0) == (scales == "guarded")
+    with engine(smollm2_path, dtype, scales, max_num_batched_tokens=100, num_gpu_blocks_override=96, block_size=8) as llm:
+        together = ask(llm, PROMPTS)
+    assert [bits(output) for output in together] == [bits(output) for output in serial]

@@ -95,6 +95,12 @@ class EngineArgs:
     )
     num_gpu_blocks_override: int | None = setting(None, "KV blocks, exactly; overrides both.", numerics=False, low=1, high=2**31 - 1)
     enable_prefix_caching: bool = setting(True, "Share computed KV blocks between equal prefixes.", numerics=False)
+    prefix_cache_dir: str | None = setting(
+        None, "A folder for KV blocks that the prefix cache has no room for: they are found again, after a restart too.", numerics=False
+    )
+    prefix_cache_disk_gb: float = setting(
+        10.0, "Most GB (10^9 bytes) in --prefix-cache-dir; what was used longest ago goes first.", numerics=False, low=0.001, high=2**20
+    )
     kv_policy: str = setting("paged", "A set of KV policies, one a seam.", numerics=False, choices=tuple(KV_POLICIES))
     kv_placement: str | None = setting(None, "Override which free blocks a request gets.", numerics=False)
     kv_prefix_index: str | None = setting(None, "Override how shared prefixes are found.", numerics=False)
@@ -141,6 +147,10 @@ class EngineArgs:
             raise InvalidRequestError(
                 f"kv_scales = {self.kv_scales}: kv_cache_dtype = {self.kv_cache_dtype} has no scales; {', '.join(KV_8_BIT)} have",
                 field="kv_scales",
+            )
+        if self.prefix_cache_dir is not None and self.kv_policies()["prefix_index"] == "none":
+            raise InvalidRequestError(
+                f"prefix_cache_dir = {self.prefix_cache_dir!r}: nothing is cached with prefix index none", field="prefix_cache_dir"
             )
         if self.quantization and self.dtype == "float32":
             raise InvalidRequestError(

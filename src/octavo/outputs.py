@@ -136,6 +136,13 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     prefix_queries: int = 0
     """Prompt tokens looked up in the prefix index, and found."""
     prefix_hits: int = 0
+    disk_hits: int = 0
+    """Of the tokens that requests need not compute (found when they started or resumed), those read from the tier on disk."""
+    disk_spilled_blocks: int = 0
+    disk_dropped_blocks: int = 0
+    """Blocks not written because the disk could not keep up."""
+    disk_corrupt_files: int = 0
+    disk_bytes: int = 0
     kv: dict[str, Any] = msgspec.field(default_factory=dict)
     """``KVUsage`` as a dict, see octavo.kv.usage."""
     kv_writes: KVWrites | None = None

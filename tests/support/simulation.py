@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from octavo.kv.disk.files import BlockFiles
+from octavo.kv.disk.tier import DiskTier
 from octavo.kv.kv_cache_manager import KVCacheManager
 from octavo.kv.transfers import BlockBytes
 from octavo.outputs import EngineCoreOutput
@@ -167,20 +169,22 @@ class Simulation:
     lag: int = 0
     swap_blocks: int = 0
     victim: str = "last"
+    disk: BlockFiles | None = None
 
     def __post_init__(self) -> None:
         policies = {seam: getattr(self, seam) for seam in ("placement", "prefix_index", "eviction", "admission")}
-        groups = [LayerGroup("full", 1, 64), LayerGroup(f"window{self.window}", 1, 64, self.window)]
-        num_groups = 2 if self.window else 1
+        nbytes = 8 * self.block_size
+        groups = [LayerGroup("full", 1, nbytes), LayerGroup(f"window{self.window}", 1, nbytes, self.window)][: 2 if self.window else 1]
         self.kv = KVCacheManager(
-            groups[:num_groups],
-            [self.num_blocks, self.window_blocks][:num_groups],
+            groups,
+            [self.num_blocks, self.window_blocks][: len(groups)],
             self.block_size,
             policies,
             "simulated",
             self.max_num_seqs,
             self.max_model_len,
-            swap_bytes=64 * self.swap_blocks,
+            swap_bytes=8 * self.block_size * self.swap_blocks,
+            disk=DiskTier(self.disk, groups, self.block_size) if self.disk else None,
             compaction_blocks=self.compaction_blocks,
             max_tokens_in_flight=(1 + self.lag) * self.max_num_batched_tokens,
         )
@@ -194,7 +198,7 @@ class Simulation:
         )
         self.now = 1000.0
         self.scheduler = Scheduler(config, self.kv, clock=lambda: self.now)
-        self.runner = SimulatedRunner(self.block_size, (0, self.window)[:num_groups], self.max_drafts)
+        self.runner = SimulatedRunner(self.block_size, (0, self.window)[: len(groups)], self.max_drafts)
         self.cores: dict[str, EngineCoreRequest] = {}
         self.requests: dict[str, Request] = {}
         self.outputs: dict[str, list[EngineCoreOutput]] = {}

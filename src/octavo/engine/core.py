@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,9 @@ from octavo.engine.kv_report import kv_report
 from octavo.engine.pool import PoolPlan, plan_pool
 from octavo.engine.step_log import StepLog
 from octavo.errors import InvalidRequestError
+from octavo.kv.disk import SPILL_SECONDS
+from octavo.kv.disk.files import BlockFiles
+from octavo.kv.disk.tier import DiskTier
 from octavo.kv.kv_cache_manager import KVCacheManager
 from octavo.outputs import EngineCoreOutput, EngineCoreOutputs, EngineStats, FinishReason, KVWrites
 from octavo.request import EngineCoreRequest, Request
@@ -22,6 +26,8 @@ from octavo.runner.interface import Runner, RunnerInfo
 from octavo.scheduler.config import SchedulerConfig
 from octavo.scheduler.output import RunnerOutput, SchedulerOutput
 from octavo.scheduler.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
 
 
 class EngineCore:
@@ -42,6 +48,7 @@ class EngineCore:
         self._in_flight: deque[tuple[SchedulerOutput, RunnerOutput]] = deque()
         self._refused: list[EngineCoreOutput] = []
         self._step_seconds = 0.0
+        self._closed = False
         self._log = StepLog()
         self._kv_writes: KVWrites | None = None
         phases = _Phases(earlier_phases or {})
@@ -69,6 +76,7 @@ class EngineCore:
                 plan.max_model_len,
                 swap_bytes=int(args.swap_space * 2**30) if args.preemption_mode == "swap" else 0,
                 compaction_blocks=args.kv_compaction_blocks if args.kv_compaction else 0,
+                disk=_disk_tier(args, runner_info),
             )
             self.scheduler = Scheduler(SchedulerConfig.from_args(args, plan.max_model_len), self.kv)
         self.info = _describe(args, runner_info, plan, phases)
@@ -126,8 +134,27 @@ class EngineCore:
         self.scheduler.check_integrity()
 
     def close(self) -> None:
-        """Free the model's memory and threads. Idempotent."""
+        """Put what the prefix cache holds on disk, if it has a place there, and free the model's memory and threads. Idempotent."""
+        if not self._closed and self.kv.disk is not None:
+            self._spill(self.kv.disk)
+        self._closed = True
         self.runner.close()
+
+    def _spill(self, disk: DiskTier) -> None:
+        deadline = time.monotonic() + SPILL_SECONDS
+        try:
+            for transfers in self.kv.spill_cached(deadline):
+                self.runner.execute(SchedulerOutput(0, transfers=list(transfers)))
+        except Exception:
+            logger.exception("not all of the prefix cache could be put on disk")
+        disk.close(deadline)
+
+
+def _disk_tier(args: EngineArgs, runner: RunnerInfo) -> DiskTier | None:
+    if args.prefix_cache_dir is None:
+        return None
+    files = BlockFiles(args.prefix_cache_dir, runner.numerics_id, int(args.prefix_cache_disk_gb * 1e9))
+    return DiskTier(files, runner.groups, args.block_size)
 
 
 def load_runner_class(path: str) -> type[Runner]:

@@ -31,6 +31,7 @@ from octavo.engine import messages
 from octavo.engine.client import STALL_SECONDS, Health, Progress
 from octavo.engine.info import EngineInfo
 from octavo.errors import EngineDeadError, EngineTimeoutError
+from octavo.kv.disk import SPILL_SECONDS
 from octavo.outputs import EngineCoreOutputs, EngineStats
 from octavo.request import EngineCoreRequest
 
@@ -170,10 +171,15 @@ class EngineProcess:
             self._dead = _epitaph(self._process.returncode)
         return self._progress.health(stall_seconds, self._dead)
 
-    def shutdown(self, grace_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask the process to end, insist after ``grace_s`` seconds, and clean up. Idempotent."""
+    def shutdown(self, grace_s: float | None = None) -> None:
+        """Ask the process to end, insist after ``grace_s`` seconds, and clean up. Idempotent.
+
+        By default that is a few, and those that it may take to put its prefix cache on disk.
+        """
         if self._stopping:
             return
+        if grace_s is None:
+            grace_s = STOP_TIMEOUT_S + (SPILL_SECONDS if self.args.prefix_cache_dir else 0)
         self._stopping = True
         self._dead = self._dead or "the engine was shut down"
         with contextlib.suppress(zmq.ZMQError):

@@ -18,11 +18,16 @@ and which is found again are the policies' business; that each block is in one s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, Eviction, Placement, PoolSpec, PrefixIndex
 from octavo.kv.policies import Policies
+
+Spill = Callable[[list[BlockHash], BlockIds], None]
+"""Takes the hashes and ids of blocks that are evicted from the index, before they are given away."""
 
 
 class BlockPool:
@@ -35,6 +40,8 @@ class BlockPool:
         self.eviction: Eviction = policies.eviction(spec)
         self._ref_counts: npt.NDArray[np.int32] = np.zeros(spec.num_blocks, np.int32)
         self._indexed: npt.NDArray[np.bool_] = np.zeros(spec.num_blocks, np.bool_)
+        self._spill: Spill | None = None
+        self._hash_of: list[BlockHash] = []  # of cached blocks, by id; kept only for ``_spill``
         self.num_references = 0
         """Sum of the reference counts."""
         self.num_owned = 0
@@ -118,6 +125,9 @@ class BlockPool:
         self._indexed[remembered] = True
         positions = np.arange(len(blocks)) if len(remembered) == len(blocks) else np.flatnonzero(np.isin(blocks, remembered))
         self.eviction.cached(remembered, first + positions)
+        if self._spill is not None:
+            for block, position in zip(remembered.tolist(), positions.tolist(), strict=True):
+                self._hash_of[block] = chain[first + position + 1]
 
     def clear_cache(self) -> int:
         """Forget all cached blocks, and say how many: idle ones become free, owned ones are not found again."""
@@ -151,8 +161,22 @@ class BlockPool:
         assert sum(map(len, reserved)) == self.placement.num_reserved, "reserved blocks that are nobody's"
         assert not self._ref_counts[blocks].any(), "a reserved block is in use"
 
+    def spill_to(self, spill: Spill) -> None:
+        """From now on, tell ``spill`` of evicted blocks; nothing is cached yet."""
+        self._spill = spill
+        self._hash_of = [BlockHash(b"")] * self.num_blocks
+
+    def cached_blocks(self) -> tuple[list[BlockHash], BlockIds]:
+        """Hashes and ids of all cached blocks, those that are the first to be evicted first; for who spills."""
+        idle = self.eviction.idle_blocks()
+        used = np.flatnonzero(self._indexed & (self._ref_counts > 0)).astype(np.int32)
+        blocks = np.concatenate([idle, used])
+        return [self._hash_of[block] for block in blocks.tolist()], blocks
+
     def _evict(self, count: int) -> None:
         blocks = self.eviction.evict(count)
+        if self._spill is not None:
+            self._spill([self._hash_of[block] for block in blocks.tolist()], blocks)
         self.index.remove(blocks)
         self._indexed[blocks] = False
         self.placement.free("", blocks)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from octavo.kv.block_hash import extend_chain, root_hash
 from octavo.kv.block_map import map_blocks
 from octavo.kv.block_pool import BlockPool
-from octavo.kv.interfaces import NO_BLOCKS, BlockIds, Compacting, KVGroup, Move, PoolSpec
+from octavo.kv.disk.tier import APART_SECONDS, DiskTier, StillReading
+from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, Compacting, KVGroup, Move, PoolSpec
 from octavo.kv.policies import choose
 from octavo.kv.prefix_hit import PrefixHit, find_prefix
 from octavo.kv.reach import UNBOUNDED, Reach
 from octavo.kv.request_blocks import Ledger, RequestBlocks
 from octavo.kv.swap import SwapSpace
-from octavo.kv.transfers import CopyBlocks, LoadBlocks, StoredPrefix, Transfer
+from octavo.kv.transfers import CopyBlocks, LoadBlocks, SaveBlocks, StoredPrefix, Transfer
 from octavo.kv.usage import GroupUsage, KVUsage
 from octavo.kv.window_slots import WindowSlots
 from octavo.request import Request
+
+_SPILLED_AT_ONCE = 16
+"""Blocks, at shutdown."""
 
 
 class Allocation:
@@ -69,11 +75,13 @@ class KVCacheManager:
         swap_bytes: int = 0,
         compaction_blocks: int = 0,
         max_tokens_in_flight: int = UNBOUNDED,
+        disk: DiskTier | None = None,
     ) -> None:
         """``num_blocks`` per group; what placement is told besides: see PoolSpec.
 
         ``swap_bytes``: of host memory for preempted requests. ``compaction_blocks``: most that compaction moves in a step.
         ``max_tokens_in_flight``: most tokens in steps that have not come back, which a sliding window cannot give back yet.
+        ``disk``: where cached blocks go that are evicted.
 
         Raises:
             InvalidRequestError: for policies that are unknown, clash, or cannot serve such a pool.
@@ -92,6 +100,7 @@ class KVCacheManager:
         ]
         self._windows = {i: self._window_slots(i) for i, group in enumerate(self.groups) if group.window}
         self.swap = SwapSpace(self.groups, swap_bytes)
+        self.disk = disk
         self.transfers: list[Transfer] = []
         """Blocks to move before the next step, in order; the scheduler takes them."""
         self._compaction_blocks = compaction_blocks
@@ -102,6 +111,9 @@ class KVCacheManager:
         no_blocks = [NO_BLOCKS] * len(self.groups)
         self._no_hit = PrefixHit(no_blocks, [0] * len(self.groups), 0)
         self._no_growth = Allocation(None, "", 0, no_blocks)
+        if disk is not None:
+            for group, pool in enumerate(self.pools):
+                pool.spill_to(functools.partial(self._spill, disk, group))
 
     # What could be
 
@@ -121,12 +133,15 @@ class KVCacheManager:
         """Whether a request that stores ``num_tokens`` could run alone; all its tokens are stored but the last."""
         return num_tokens <= self.capacity
 
-    def get_computed_blocks(self, request: Request) -> PrefixHit:
-        """What a request that is not running need not compute: its longest cached prefix, and what was kept of it beyond that when it was
-        preempted. Never its last token, whose logits are needed.
+    def get_computed_blocks(self, request: Request) -> PrefixHit | None:
+        """What a request that is not running need not compute: its longest cached prefix, and beyond that what was kept of it when it was
+        preempted, or else what is on disk. Never its last token, whose logits are needed. None: it is being read, ask again.
         """
         hit = self._find_cached(request)
-        stored = self.swap.find(request.request_id)
+        try:
+            stored = self.swap.find(request.request_id) or self._find_on_disk(request, hit)
+        except StillReading:
+            return None
         if stored is None or stored.num_tokens <= hit.num_tokens:
             return hit
         return hit.extended(stored, self.reaches)
@@ -139,6 +154,12 @@ class KVCacheManager:
         self._hash_blocks(request, num_blocks)
         hashes = request.block_hashes[1 : num_blocks + 1]
         return find_prefix([pool.index for pool in self.pools], self.reaches, hashes, self.block_size)
+
+    def _find_on_disk(self, request: Request, hit: PrefixHit) -> StoredPrefix | None:
+        if self.disk is None or not self._caches or request.sampling_params.prompt_logprobs is not None:
+            return None
+        hashes = request.block_hashes[1 : (request.num_tokens - 1) // self.block_size + 1]
+        return self.disk.find(request.request_id, hashes, hit.num_shared // self.block_size, self.reaches, patient=not self._records)
 
     def can_start(self, request: Request, hit: PrefixHit, without: Iterable[Request] = ()) -> bool:
         """Whether admission lets a waiting request start; ``without``: if these running ones were preempted first."""
@@ -217,9 +238,11 @@ class KVCacheManager:
 
     def started(self, request: Request, hit: PrefixHit) -> None:
         """The growth by which a request started, or resumed, with ``hit`` is final: nothing of it need be kept outside the pool."""
-        loaded = hit.loaded_blocks(self.block_size)
-        self.swap.blocks_in += sum(end - start for start, end in loaded)
-        self.swap.drop(request.request_id)
+        if hit.stored is not None and hit.stored is self.swap.find(request.request_id):
+            self.swap.blocks_in += sum(end - start for start, end in hit.loaded_blocks(self.block_size))
+        elif self.disk is not None:
+            self.disk.num_found += hit.num_loaded
+        self._forget(request)
 
     def preempt(self, request: Request) -> int:
         """Take all blocks of a running request; how many of its computed tokens are saved in the swap space, for when it resumes."""
@@ -231,7 +254,7 @@ class KVCacheManager:
 
     def free(self, request: Request) -> None:
         """Give back all that a request holds, which may be nothing; what is cached stays until it is evicted."""
-        self.swap.drop(request.request_id)
+        self._forget(request)
         self._shrink(request.request_id, 0)
 
     def lacks_run(self, request: Request) -> bool:
@@ -253,6 +276,23 @@ class KVCacheManager:
                 moved.append((group, move))
                 left -= len(move.src)
         return moved
+
+    def spill_cached(self, deadline: float) -> Iterator[list[SaveBlocks]]:
+        """What to save, batch by batch, so that all cached blocks are on disk, those last to be evicted first. Nothing runs any more.
+
+        Stops at the deadline (time.monotonic).
+        """
+        for group, pool in enumerate(self.pools if self.disk is not None else []):
+            assert self.disk is not None
+            hashes, blocks = pool.cached_blocks()
+            last = time.time()
+            for end in range(len(blocks), 0, -_SPILLED_AT_ONCE):
+                batch = range(max(end - _SPILLED_AT_ONCE, 0), end)
+                used = last - APART_SECONDS * (len(blocks) - end)
+                missing = [i for i in batch if not self.disk.refresh(group, hashes[i], used)]
+                if not self.disk.wait_for_room(deadline):
+                    return
+                yield self.disk.spill(group, [hashes[i] for i in missing], blocks[missing], used)
 
     def take_transfers(self) -> list[Transfer]:
         """What the step that is now planned has to move first."""
@@ -284,7 +324,12 @@ class KVCacheManager:
         return [table.view().copy() for table in self._records[request.request_id].tables]
 
     def reset_prefix_cache(self) -> int:
-        """Forget all cached blocks, and say how many. Running requests keep what they hold, but nobody finds it any more."""
+        """Forget all cached blocks, those on disk too, and say how many there were in the pool.
+
+        Running requests keep what they hold, but nobody finds it any more.
+        """
+        if self.disk is not None:
+            self.disk.clear()
         return sum(pool.clear_cache() for pool in self.pools)
 
     # What is where
@@ -374,6 +419,15 @@ class KVCacheManager:
         window.update(request_id, table, record.num_computed)
         self.pools[group].release(request_id, left)
         window.users_changed(left)
+
+    def _spill(self, disk: DiskTier, group: int, hashes: list[BlockHash], blocks: BlockIds) -> None:
+        self.transfers += disk.spill(group, hashes, blocks)
+
+    def _forget(self, request: Request) -> None:
+        """What is kept outside the pool for a request that waited is not needed any more."""
+        self.swap.drop(request.request_id)
+        if self.disk is not None:
+            self.disk.forget(request.request_id)
 
     def _load(self, request_id: str, record: RequestBlocks, hit: PrefixHit, stored: StoredPrefix) -> None:
         """Have what was kept outside the pool loaded into the blocks behind the shared ones."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from octavo.kv.interfaces import BlockHash, BlockIds, PrefixIndex
+from octavo.kv.interfaces import BlockHash, BlockIds
 from octavo.kv.reach import Reach
 from octavo.kv.transfers import StoredPrefix
 
@@ -46,7 +47,16 @@ class PrefixHit:
         return PrefixHit(blocks, firsts, stored.num_tokens, stored.num_tokens - self.num_tokens, stored)
 
 
-def find_prefix(indexes: Sequence[PrefixIndex], reaches: Sequence[Reach], hashes: list[BlockHash], block_size: int) -> PrefixHit:
+class Lookup(Protocol):
+    """What finding a prefix needs of a prefix index, or of what stands for one."""
+
+    def lookup(self, hashes: list[BlockHash]) -> BlockIds:
+        """See octavo.kv.interfaces.PrefixIndex, here and below."""
+
+    def find(self, hashes: list[BlockHash]) -> BlockIds: ...
+
+
+def find_prefix(indexes: Sequence[Lookup], reaches: Sequence[Reach], hashes: list[BlockHash], block_size: int) -> PrefixHit:
     """The longest prefix, of blocks with these hashes, of which every group holds all that a query behind it reads."""
     found = {i: index.lookup(hashes) for i, index in enumerate(indexes) if not reaches[i].slides}
     count = min(map(len, found.values()), default=len(hashes))

@@ -27,6 +27,14 @@ class HostBlocks:
     failed: bool = False
     """They could not be saved."""
 
+    def fill(self, data: BlockBytes) -> None:
+        """They have been saved."""
+        self.data = data
+
+    def fail(self) -> None:
+        """They could not be saved."""
+        self.failed = True
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredPrefix:

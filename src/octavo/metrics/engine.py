@@ -20,6 +20,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
         "Share of the KV pool's slots that hold a token some running request attends to, 0 to 1.",
         lambda s: s.kv.get("live_of_total", 0.0),
     ),
+    ("prefix_cache_disk_bytes", "Files in the folder of the prefix cache.", lambda s: s.disk_bytes),
     ("kv_swap_bytes", "Host memory that holds KV of preempted requests.", lambda s: s.swap_bytes),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
@@ -32,6 +33,10 @@ _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("kv_moved_blocks", "KV blocks moved by compaction.", lambda s: s.kv_moved_blocks),
     ("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", lambda s: s.prefix_queries),
     ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", lambda s: s.prefix_hits),
+    ("prefix_cache_disk_hits", "Tokens read from the prefix cache on disk rather than computed.", lambda s: s.disk_hits),
+    ("prefix_cache_disk_spilled_blocks", "KV blocks written to the prefix cache on disk.", lambda s: s.disk_spilled_blocks),
+    ("prefix_cache_disk_dropped_blocks", "KV blocks not written: the disk was too slow, or failed.", lambda s: s.disk_dropped_blocks),
+    ("prefix_cache_disk_corrupt_files", "Damaged files met in the prefix cache on disk.", lambda s: s.disk_corrupt_files),
     ("engine_steps", "Steps run.", lambda s: s.steps),
     ("engine_step_seconds", "Time in steps.", lambda s: s.step_seconds),
     ("engine_native_seconds", "Of it, time in native code.", lambda s: s.native_seconds),

@@ -30,7 +30,7 @@ def carry_out(transfers: Sequence[Transfer], mover: BlockMover) -> dict[str, str
             _move(transfer, mover)
         except (IndexError, ValueError, MemoryError) as error:
             if isinstance(transfer, SaveBlocks):
-                transfer.into.failed = True
+                transfer.into.fail()
             else:
                 kind = "copied" if isinstance(transfer, CopyBlocks) else "loaded"
                 errors.setdefault(transfer.request_id, f"its KV blocks could not be {kind}: {error}")
@@ -42,7 +42,7 @@ def _move(transfer: Transfer, mover: BlockMover) -> None:
         case CopyBlocks(group, src, dst):
             mover.copy_blocks(group, src, dst)
         case SaveBlocks(group, blocks, into):
-            into.data = mover.export_blocks(group, blocks)
+            into.fill(mover.export_blocks(group, blocks))
         case LoadBlocks(group, blocks, source, first):
             if source.data is None:
                 raise ValueError("they were never saved")

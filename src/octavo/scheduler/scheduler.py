@@ -151,6 +151,8 @@ class Scheduler:
         if not (self._has_seat(step) or step.position < len(self.running)):
             return step.hold(WaitReason.SEATS)
         hit = self.kv.get_computed_blocks(request)
+        if hit is None:
+            return step.hold(WaitReason.DISK)
         count = request.num_tokens - hit.num_tokens
         if count > step.budget:
             if not self.config.enable_chunked_prefill:
@@ -396,6 +398,7 @@ class Scheduler:
             swap_bytes=self.kv.swap.nbytes,
             waiting_reason=self._blocked if longest and self._blocked else "",
             kv=self.kv.usage(self.waiting.peek()).as_dict(),
+            **(self.kv.disk.stats() if self.kv.disk else {}),
         )
 
     def check_integrity(self) -> None:

@@ -22,6 +22,8 @@ class WaitReason(StrEnum):
     """Enough are free, but not in one piece, as the placement wants them."""
     TOKENS = "tokens"
     """Those that rank before it took the step's tokens."""
+    DISK = "disk"
+    """What it need not compute is being read from the prefix cache on disk."""
     IN_FLIGHT = "in_flight"
     """It was preempted, and its last step has not come back."""
 

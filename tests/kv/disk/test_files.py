@@ -1,0 +1,171 @@
+"""Blocks as files: what is written is found, what is damaged is not, and the folder stays within its bound."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from octavo.errors import InvalidRequestError
+from octavo.kv.disk.files import HEADER_BYTES, BlockFiles
+from octavo.kv.interfaces import BlockHash
+
+NBYTES = 1000
+FILE_BYTES = NBYTES + HEADER_BYTES
+
+
+def key(i: int) -> BlockHash:
+    return BlockHash(sha256(str(i).encode()).digest())
+
+
+def content(i: int) -> np.ndarray:
+    return np.random.default_rng(i).integers(0, 256, NBYTES, np.uint8)
+
+
+def block_files(folder: Path, capacity: int = 10**6, numerics_id: str = "n") -> BlockFiles:
+    return BlockFiles(str(folder), numerics_id, capacity)
+
+
+def on_disk(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def read(files: BlockFiles, i: int, group: int = 0) -> np.ndarray | None:
+    found = np.zeros(NBYTES, np.uint8)
+    return found if files.read(key(i), group, found) else None
+
+
+def test_what_was_written_is_found_by_others_and_by_nobody_else(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    files = block_files(folder)
+    assert files.write(key(1), 0, content(1), time.time())
+    assert files.write(key(1), 1, content(2), time.time())
+    assert not files.write(key(1), 0, content(1), time.time())  # it is there
+    again = block_files(folder)
+    np.testing.assert_array_equal(read(again, 1), content(1))
+    np.testing.assert_array_equal(read(again, 1, group=1), content(2))
+    assert read(again, 2) is None and read(again, 1, group=2) is None
+    assert read(block_files(folder, numerics_id="m"), 1) is None
+    assert again.nbytes == files.nbytes == 2 * FILE_BYTES and again.num_corrupt == 0
+
+
+def test_nobody_else_may_read_them(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        block_files(tmp_path / "new").write(key(1), 0, content(1), time.time())
+        (path,) = on_disk(tmp_path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert all(stat.S_IMODE(parent.stat().st_mode) == 0o700 for parent in list(path.parents)[:3])
+    finally:
+        os.umask(previous)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "extend", "flip", "flip header", "garbage", "empty", "another's", "another group's"])
+def test_a_damaged_file_is_a_miss_and_is_replaced(tmp_path: Path, damage: str) -> None:
+    files = block_files(tmp_path)
+    files.write(key(1), 0, content(1), time.time())
+    (path,) = on_disk(tmp_path)
+    whole = path.read_bytes()
+    other = block_files(tmp_path / "other")
+    other.write(key(2) if damage == "another's" else key(1), 1 if damage == "another group's" else 0, content(1), time.time())
+    (others,) = on_disk(tmp_path / "other")
+    path.write_bytes(
+        {
+            "truncate": whole[:-1],
+            "extend": whole + b"\0",
+            "flip": whole[:500] + bytes([whole[500] ^ 1]) + whole[501:],
+            "flip header": whole[:9] + bytes([whole[9] ^ 1]) + whole[10:],
+            "garbage": bytes(len(whole)),
+            "empty": b"",
+            "another's": others.read_bytes(),
+            "another group's": others.read_bytes(),
+        }[damage]
+    )
+    assert read(files, 1) is None
+    assert files.num_corrupt == 1
+    assert files.write(key(1), 0, content(1), time.time())
+    np.testing.assert_array_equal(read(files, 1), content(1))
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_what_is_no_file_is_a_miss_and_stays(tmp_path: Path, kind: str) -> None:
+    files = block_files(tmp_path / "cache")
+    files.write(key(1), 0, content(1), time.time())
+    (path,) = on_disk(tmp_path)
+    target = tmp_path / "target"
+    path.rename(target)
+    {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "link": lambda: path.symlink_to(target)}[kind]()
+    assert read(files, 1) is None
+    assert target.exists()
+
+
+def test_the_bound_holds_and_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
+    capacity = 20 * FILE_BYTES
+    files = block_files(tmp_path, capacity)
+    for i in range(100):
+        files.write(key(i), 0, content(i), 1000.0 + i)
+        assert files.touch(key(0), 0, 1000.0 + i)
+        assert sum(path.stat().st_size for path in on_disk(tmp_path)) <= capacity
+    kept = [i for i in range(100) if files.has(key(i), 0)]
+    assert kept == [0, *range(101 - len(kept), 100)] and len(kept) >= 17
+    assert not files.write(key(200), 0, np.zeros(capacity, np.uint8), 2000.0)  # it alone is too large
+
+
+def test_a_bound_that_was_lowered_holds_from_the_next_write_on(tmp_path: Path) -> None:
+    files = block_files(tmp_path)
+    for i in range(20):
+        files.write(key(i), 0, content(i), 1000.0 + i)
+    smaller = block_files(tmp_path, 5 * FILE_BYTES, numerics_id="m")
+    smaller.write(key(0), 0, content(0), 2000.0)
+    assert len(on_disk(tmp_path)) <= 5 and read(smaller, 0) is not None
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    files = block_files(tmp_path, 3 * FILE_BYTES)
+    files.write(key(0), 0, content(0), 1000.0)
+    (path,) = on_disk(tmp_path)
+    strangers = [tmp_path / "notes.txt", path.parent / "notes.kv", tmp_path / "photos" / "ab" / path.name]
+    for stranger in strangers:
+        stranger.parent.mkdir(exist_ok=True, parents=True)
+        stranger.write_bytes(bytes(5000))
+    for i in range(1, 10):
+        files.write(key(i), 0, content(i), 1000.0 + i)
+    assert all(stranger.exists() for stranger in strangers)
+    assert files.nbytes <= 3 * FILE_BYTES
+
+
+def test_what_dead_processes_left_is_removed(tmp_path: Path) -> None:
+    block_files(tmp_path).write(key(0), 0, content(0), 1000.0)
+    (path,) = on_disk(tmp_path)
+    old, fresh = path.parent / ".unfinished-1-2", path.parent / ".unfinished-3-4"
+    cleared = tmp_path / ".cleared-1-1"
+    cleared.mkdir()
+    for left in (old, fresh):
+        left.write_bytes(b"half a blo")
+    for left in (old, cleared):
+        os.utime(left, (1000, 1000))
+    block_files(tmp_path)
+    assert not old.exists() and not cleared.exists() and fresh.exists()
+
+
+def test_clearing_forgets_this_models_blocks(tmp_path: Path) -> None:
+    files, others = block_files(tmp_path), block_files(tmp_path, numerics_id="m")
+    for each in (files, others):
+        each.write(key(0), 0, content(0), time.time())
+    cleared = files.clear()
+    assert read(files, 0) is None and read(others, 0) is not None
+    files.remove(cleared)
+    assert files.nbytes == FILE_BYTES and not cleared.exists()
+    assert files.write(key(0), 0, content(0), time.time()) and read(files, 0) is not None
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(InvalidRequestError, match=r"prefix_cache_dir = .*: it cannot be written to") as caught:
+        block_files(tmp_path / "file" / "x")
+    assert caught.value.field == "prefix_cache_dir"

@@ -104,6 +104,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     )
 
 
+@settings(max_examples=60, deadline=None)
 @given(workloads())
 def test_a_workload_written_as_toml_is_read_back_the_same(tmp_path_factory: pytest.TempPathFactory, workload: Workload) -> None:
     path = tmp_path_factory.mktemp("workload") / "w.toml"
@@ -111,6 +112,7 @@ def test_a_workload_written_as_toml_is_read_back_the_same(tmp_path_factory: pyte
     assert load_workload(path) == workload
 
 
+@settings(max_examples=60, deadline=None)
 @given(workloads())
 def test_draws_keep_to_what_the_workload_says(workload: Workload) -> None:
     requests = workload.draw(vocab_size=50)
@@ -128,7 +130,7 @@ def test_draws_keep_to_what_the_workload_says(workload: Workload) -> None:
         assert request.tenant in (kind.tenants or [t.name for t in workload.tenants] or [None])
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(workloads(), st.integers(1, 40))
 def test_the_first_requests_do_not_depend_on_how_many_there_are(workload: Workload, more: int) -> None:
     requests = workload.draw(1000)
@@ -243,6 +245,7 @@ anything = st.recursive(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.data(), anything)
 def test_any_value_anywhere_is_read_or_refused_with_the_files_name(data: st.DataObject, value: Any) -> None:
     """Nothing gets through as another kind of error."""

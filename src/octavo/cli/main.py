@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from octavo.cli import bench, chat, generate, inspect, pull, serve, version
+from octavo.cli import bench, chat, generate, inspect, kv_report, pull, serve, version
 from octavo.cli.options import in_flags
 from octavo.engine.logs import show_logs
 from octavo.errors import InvalidRequestError, OctavoError
@@ -20,8 +20,8 @@ commands = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (serve, generate, chat, pull, inspect, version):
-    commands.command(name=module.__name__.rpartition(".")[2])(module.command)
+for module in (serve, generate, chat, pull, inspect, kv_report, version):
+    commands.command(name=module.__name__.rpartition(".")[2].replace("_", "-"))(module.command)
 commands.add_typer(bench.commands, name="bench")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping, Sequence
 
@@ -66,6 +67,12 @@ class CpuExecutor:
     def _places(self, group: int) -> list[int]:
         """Which of the model's layers a group's are."""
         return [place for place, layer in enumerate(self._layers) if layer.group == group]
+
+    def sharing(self) -> CpuExecutor:
+        """Another with this one's weights, program and buffers, and KV of its own to be allocated; the two run one at a time."""
+        other = copy.copy(self)
+        other._kv = []
+        return other
 
     def run(self, inputs: StepInputs) -> F32Array:
         """Logits [logits rows, vocab] of a step: a view, valid until the next one."""

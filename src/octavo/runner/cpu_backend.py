@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import Counter
 from typing import Any
@@ -76,6 +77,12 @@ class CpuBackend:
 
     def kv_counts(self) -> npt.NDArray[np.uint64]:
         return self._executor.kv_counts()
+
+    def sharing(self) -> CpuBackend:
+        """See CpuExecutor.sharing."""
+        other = copy.copy(self)
+        other._executor = self._executor.sharing()
+        return other
 
     def run(self, inputs: StepInputs) -> F32Array:
         return self._executor.run(inputs)

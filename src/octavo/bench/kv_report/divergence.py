@@ -32,16 +32,15 @@ class Distributions:
 
     def __init__(self, logits: F32Array) -> None:
         self.logits = logits.copy()
-        self.log_sum = log_sum_exp(self.logits)
-        self.probabilities: F32Array = np.exp(self.logits - self.log_sum.astype(np.float32)[:, None])
+        self.weights, self.total = _weights(self.logits)
+        self.log_sum = np.log(self.total) + self.logits.max(-1)
         self.top = self.logits.argmax(-1)
 
 
-def log_sum_exp(logits: F32Array) -> F64Array:
-    """log Σ exp of each row [rows, vocab]."""
-    largest = logits.max(-1, keepdims=True)
-    total: F64Array = np.exp(logits - largest).sum(-1, dtype=np.float64)
-    return np.log(total) + largest[:, 0]
+def _weights(logits: F32Array) -> tuple[F32Array, F64Array]:
+    """exp(x - the row's largest) [rows, vocab], and the sum of each row."""
+    weights: F32Array = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights, weights.sum(-1, dtype=np.float64)
 
 
 class Divergence:
@@ -54,9 +53,9 @@ class Divergence:
 
     def add(self, reference: Distributions, logits: F32Array, following: IntArray) -> None:
         """The next rows: logits [rows, vocab], and the tokens that follow them (one fewer at the text's end)."""
-        log_sum = log_sum_exp(logits)
-        # Σ p (log p − log q), with log p − log q = (x − y) − (log Σ exp x − log Σ exp y)
-        gap = np.einsum("rv,rv->r", reference.probabilities, reference.logits - logits, dtype=np.float64)
+        log_sum = np.log(_weights(logits)[1]) + logits.max(-1)
+        # Σ p (log p − log q), with p = weight / total and log p − log q = (x − y) − (log Σ exp x − log Σ exp y)
+        gap = np.einsum("rv,rv->r", reference.weights, reference.logits - logits, dtype=np.float64) / reference.total
         self._kl += (gap - reference.log_sum + log_sum).tolist()
         self._same += int((reference.top == logits.argmax(-1)).sum())
         rows = np.arange(len(following))

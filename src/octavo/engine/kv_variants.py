@@ -31,7 +31,7 @@ class KVVariant:
 
     def settings(self, args: EngineArgs) -> EngineArgs:
         """``args`` with K and V stored this way."""
-        return dataclasses.replace(args, kv_cache_dtype=self.dtype)
+        return dataclasses.replace(args, kv_cache_dtype=self.dtype, kv_scales=self.scales or "auto")
 
 
 class Scorer:
@@ -51,6 +51,12 @@ class Scorer:
         Returns the logits [num_logits, vocab] after the last ``num_logits`` of them: a view, valid until any scorer's next run.
         """
         return self._runner.run(token_ids, start, num_logits)
+
+    def guarded_share(self) -> list[float]:
+        """Of the K and V vectors written so far, by layer, those that the guard gave a scale of their own; 0 to 1."""
+        writes = self._runner.kv_writes()
+        parts = zip(writes.vectors, writes.guarded_k, writes.guarded_v, strict=True)
+        return [(k + v) / (2 * vectors) for vectors, k, v in parts]
 
 
 class Variants:

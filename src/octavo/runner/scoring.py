@@ -9,9 +9,10 @@ import numpy as np
 
 from octavo.config import EngineArgs
 from octavo.ops.spec import F32Array, Int32Array, StepInputs
+from octavo.outputs import KVWrites
 from octavo.runner.cpu_backend import CpuBackend, build_cpu
 from octavo.runner.interface import RunnerInfo
-from octavo.runner.loading import LoadedModel, kv_dtype
+from octavo.runner.loading import LoadedModel, kv_format
 from octavo.runner.model_runner import ModelRunner
 from octavo.runner.sampler import Sampler
 
@@ -32,10 +33,14 @@ class ScoringRunner(ModelRunner):
     def sibling(self, args: EngineArgs) -> Self:
         """The same weights and program, with the KV settings of ``args`` and KV of its own to be allocated. Siblings run one at a time."""
         other = copy.copy(self)
-        other._args, other._kv_dtype = args, kv_dtype(args)
+        other._args, other._kv_format = args, kv_format(args, self._loaded.kv_scales)
         other._executor = self._executor.sharing()
         other._info = other._describe(self._loaded)
         return other
+
+    def kv_writes(self) -> KVWrites:
+        """What writing K and V met so far."""
+        return KVWrites(*self._executor.kv_counts().T.tolist())
 
     def run(self, token_ids: Int32Array, start: int, num_logits: int) -> F32Array:
         """Compute tokens at positions ``start`` and on, over all before them.

@@ -60,9 +60,10 @@ def _measured(args: AsyncEngineArgs, dtypes: list[str], text: Path | None, token
     variants, words = choose_variants(dtypes), read_text(text)
     ensure(args.model)
     tokenizer = load_model_tokenizer(args)
-    with open_variants(args, variants) as model, _progress() as progress:
+    with open_variants(args, variants) as model:
         ids = text_ids(tokenizer, words, tokens, model.max_model_len)
-        result = measure(model, ids, SpeedPlan(rounds=rounds), progress)
+        with _progress() as progress:
+            result = measure(model, ids, SpeedPlan(rounds=rounds), progress)
     return {"benchmark": "kv-report", "model": args.model, "text": str(text or "built in"), "dtype": args.dtype, **result}
 
 

@@ -51,7 +51,8 @@ def test_costs_from_what_the_runner_says(settings, arithmetic):
         eos_token_ids=[],
         num_blocks=[1],
         pool_tokens=1000,
-        pool_bytes=3000,  # 3 bytes a token, of which 4 of 6 elements are the full layers'
+        pool_bytes=3000,
+        kv_bytes_per_token=3,  # 4 of 6 elements are the full layers'
         details={
             "weight_bytes_per_step": 90,
             "matmul_params": {"q8": 50},

@@ -38,10 +38,10 @@ class ModelCosts:
 
     @classmethod
     def from_info(cls, info: EngineInfo, args: EngineArgs) -> ModelCosts:
-        """From what an engine with these settings says of itself. K and V take the pool's bytes, in proportion to their elements."""
+        """From what an engine with these settings says of itself. K and V take bytes in proportion to their elements."""
         details = info.details
         layers = details["attention"]
-        element_bytes = info.pool_bytes / info.pool_tokens / sum(layer["kv_elements_per_token"] for layer in layers)
+        element_bytes = info.kv_bytes_per_token / sum(layer["kv_elements_per_token"] for layer in layers)
         attention = tuple(
             AttentionCosts(element_bytes * layer["kv_elements_per_token"], layer["flops_per_pair"], layer["window"]) for layer in layers
         )

@@ -60,15 +60,15 @@ class EngineCore:
         self._eos_token_ids = runner_info.eos_token_ids
         phases.split("load", runner_info.load_phases)
         with phases.measure("allocate KV"):
-            plan = plan_pool(args, runner_info)
-            num_blocks = [plan.num_blocks] * len(runner_info.groups)
+            max_tokens_in_flight = (1 + lag) * args.max_num_batched_tokens
+            plan = plan_pool(args, runner_info, max_tokens_in_flight)
             try:
-                self.runner.allocate_kv(num_blocks)
+                self.runner.allocate_kv(plan.num_blocks)
             except MemoryError:
                 raise plan.too_large(args) from None
             self.kv = KVCacheManager(
                 runner_info.groups,
-                num_blocks,
+                plan.num_blocks,
                 args.block_size,
                 args.kv_policies(),
                 runner_info.numerics_id,
@@ -77,6 +77,7 @@ class EngineCore:
                 swap_bytes=int(args.swap_space * 2**30) if args.preemption_mode == "swap" else 0,
                 compaction_blocks=args.kv_compaction_blocks if args.kv_compaction else 0,
                 disk=_disk_tier(args, runner_info),
+                max_tokens_in_flight=max_tokens_in_flight,
             )
             self.scheduler = Scheduler(SchedulerConfig.from_args(args, plan.max_model_len), self.kv)
         self.info = _describe(args, runner_info, plan, phases)
@@ -202,7 +203,9 @@ def _describe(args: EngineArgs, runner: RunnerInfo, plan: PoolPlan, phases: _Pha
         eos_token_ids=list(runner.eos_token_ids),
         numerics_id=runner.numerics_id,
         block_size=args.block_size,
-        num_blocks=[plan.num_blocks] * len(runner.groups),
+        num_blocks=plan.num_blocks,
+        kv_groups=[group.name for group in runner.groups],
+        kv_bytes_per_token=sum(group.bytes_per_block for group in runner.groups) / args.block_size,
         pool_tokens=plan.tokens,
         pool_bytes=plan.nbytes,
         isa=runner.isa,

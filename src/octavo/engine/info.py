@@ -22,8 +22,12 @@ class EngineInfo:
     num_blocks: list[int]
     """KV blocks per layer group."""
     pool_tokens: int
-    """Tokens the KV pool holds; one sequence stores all its tokens but the last."""
+    """Most tokens of one sequence that the KV pool holds; a sequence stores all its tokens but the last."""
     pool_bytes: int
+    kv_groups: list[str] = field(default_factory=list)
+    """Names of the layer groups."""
+    kv_bytes_per_token: float = 0.0
+    """K and V of one token in all layers."""
     isa: str = ""
     num_threads: int = 0
     arithmetic: list[str] = field(default_factory=list)
@@ -46,7 +50,12 @@ class EngineInfo:
         here = f"{' and '.join(self.arithmetic)} arithmetic on {self.isa}, {threads}; K and V in {kv}"
         return [
             *([here] if self.isa else []),
-            f"KV pool: {self.pool_tokens:,} tokens in {self.num_blocks[0]:,} blocks of {self.block_size}, {self.pool_bytes:,} bytes; "
+            f"KV pool: {self.pool_tokens:,} tokens in {self._blocks()} blocks of {self.block_size}, {self.pool_bytes:,} bytes; "
             f"a sequence has at most {self.max_model_len:,} tokens",
             f"Engine ready in {self.start_seconds:.2f} s: {phases}",
         ]
+
+    def _blocks(self) -> str:
+        if len(self.num_blocks) == 1:
+            return f"{self.num_blocks[0]:,}"
+        return " and ".join(f"{count:,} ({name})" for count, name in zip(self.num_blocks, self.kv_groups, strict=True))

@@ -6,7 +6,10 @@ import logging
 from dataclasses import dataclass
 
 from octavo.config import EngineArgs
+from octavo.engine.pool_split import PoolSplit
 from octavo.errors import InvalidRequestError
+from octavo.kv.policies import placement_reserves
+from octavo.kv.reach import Reach
 from octavo.runner.interface import RunnerInfo
 
 logger = logging.getLogger(__name__)
@@ -16,10 +19,12 @@ _SHARE = "gpu_memory_utilization"
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """The pool as it will be allocated; every layer group has ``num_blocks``."""
+    """The pool as it will be allocated."""
 
-    num_blocks: int
+    num_blocks: list[int]
+    """Per layer group."""
     tokens: int
+    """Most that one sequence can store."""
     nbytes: int
     max_model_len: int
 
@@ -29,23 +34,36 @@ class PoolPlan:
         return InvalidRequestError(f"{asked} = {getattr(args, asked)}: this machine has no {self.nbytes:,} bytes for KV", field=asked)
 
 
-def plan_pool(args: EngineArgs, info: RunnerInfo) -> PoolPlan:
+def plan_pool(args: EngineArgs, info: RunnerInfo, max_tokens_in_flight: int | None = None) -> PoolPlan:
     """Size the KV pool: num_gpu_blocks_override, else kv_cache_memory_bytes, both exactly; else the runner's share of free memory,
-    but no more than max_num_seqs sequences of max_model_len need.
+    but no more than max_num_seqs sequences of max_model_len need. Layer groups share it as octavo.engine.pool_split says.
 
     A pool that cannot hold one sequence of max_model_len lowers max_model_len, with a warning.
+    ``max_tokens_in_flight``: in steps that have not come back; by default those of one step.
 
     Raises:
         InvalidRequestError: if max_model_len is more than the model's own; if the pool holds no block, or not one sequence of
             a max_model_len that was asked for. (With num_gpu_blocks_override that is a warning: the pool then limits each request.)
     """
     limit = _model_limit(args, info)
-    block_bytes = sum(group.bytes_per_block for group in info.groups)
-    num_blocks = _count_blocks(args, info, block_bytes, limit)
-    tokens = num_blocks * args.block_size
+    split = PoolSplit(
+        block_bytes=[group.bytes_per_block for group in info.groups],
+        reaches=_reaches(args, info, max_tokens_in_flight or args.max_num_batched_tokens),
+        max_num_seqs=args.max_num_seqs,
+        max_blocks=-(-limit // args.block_size),
+    )
+    num_blocks = _count_blocks(args, info, split)
+    nbytes = split.nbytes(num_blocks)
+    held = split.longest(num_blocks)
+    tokens = limit if held is None else held * args.block_size
     if tokens < limit:
-        limit = _lower_limit(args, limit, tokens, block_bytes)
-    return PoolPlan(num_blocks, tokens, num_blocks * block_bytes, limit)
+        limit = _lower_limit(args, limit, tokens, split.bytes_for_one(split.max_blocks))
+    return PoolPlan(num_blocks, tokens, nbytes, limit)
+
+
+def _reaches(args: EngineArgs, info: RunnerInfo, max_tokens_in_flight: int) -> list[Reach]:
+    gives_back = any(group.window for group in info.groups) and not placement_reserves(args.kv_policies())
+    return [Reach.of(args.block_size, group.window, gives_back, max_tokens_in_flight) for group in info.groups]
 
 
 def _model_limit(args: EngineArgs, info: RunnerInfo) -> int:
@@ -56,24 +74,24 @@ def _model_limit(args: EngineArgs, info: RunnerInfo) -> int:
     return args.max_model_len or info.max_model_len
 
 
-def _count_blocks(args: EngineArgs, info: RunnerInfo, block_bytes: int, limit: int) -> int:
+def _count_blocks(args: EngineArgs, info: RunnerInfo, split: PoolSplit) -> list[int]:
     if args.num_gpu_blocks_override is not None:
-        return args.num_gpu_blocks_override
+        return split.by_blocks(args.num_gpu_blocks_override)
+    may_lower = args.max_model_len is None
     if args.kv_cache_memory_bytes is not None:
-        source, num_blocks = f"kv_cache_memory_bytes = {args.kv_cache_memory_bytes}", args.kv_cache_memory_bytes // block_bytes
+        source = f"kv_cache_memory_bytes = {args.kv_cache_memory_bytes}"
+        num_blocks = split.by_bytes(args.kv_cache_memory_bytes, may_lower)
     else:
         source = f"{_SHARE} = {args.gpu_memory_utilization} allows {info.available_kv_bytes} bytes"
-        needed = args.max_num_seqs * -(-limit // args.block_size)
-        num_blocks = min(info.available_kv_bytes // block_bytes, needed)
-    if num_blocks < 1:
-        field = source.split()[0]
-        raise InvalidRequestError(f"{source}: one KV block of {args.block_size} tokens takes {block_bytes} bytes", field=field)
+        num_blocks = split.at_most_needed(info.available_kv_bytes, may_lower)
+    if not all(num_blocks):
+        field, needed = source.split()[0], split.bytes_for_one(1)
+        raise InvalidRequestError(f"{source}: one KV block of {args.block_size} tokens takes {needed} bytes", field=field)
     return num_blocks
 
 
-def _lower_limit(args: EngineArgs, limit: int, tokens: int, block_bytes: int) -> int:
-    """The max_model_len of a pool that holds fewer ``tokens`` than ``limit``."""
-    needed = -(-limit // args.block_size) * block_bytes
+def _lower_limit(args: EngineArgs, limit: int, tokens: int, needed: int) -> int:
+    """The max_model_len of a pool that holds fewer ``tokens`` than ``limit``, which takes ``needed`` bytes."""
     found = f"max_model_len = {limit}: such a sequence needs {needed} bytes of KV, and the pool holds {tokens} tokens"
     if args.max_model_len is None:
         logger.warning("%s; max_model_len is lowered to %d", found, tokens)

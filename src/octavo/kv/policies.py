@@ -101,6 +101,11 @@ def choose_victim(name: str) -> Victim:
     return _named("victim", {"victim": name}, VICTIMS)()
 
 
+def placement_reserves(names: Mapping[str, str]) -> bool:
+    """Whether the placement among these policies reserves: see Placement.reserves. One over a pool of a single block is asked."""
+    return choose(names).placement(PoolSpec(num_blocks=1, block_size=1)).reserves
+
+
 def _named(seam: str, names: Mapping[str, str], table: Mapping[str, Callable[..., T]]) -> Callable[..., T]:
     name = names[seam]
     if name in table:

@@ -1,7 +1,7 @@
 """What GET /admin/kv and LLM.kv_usage() tell of the KV pool: its accounting, who has which block, and the last steps.
 
     version   of this form
-    policy    the KV policy of each seam
+    policy    the KV policy of each seam, now: a built-in one where a plugin has failed (octavo.kv.block_pool)
     groups    per layer group: name, block_size, slots and bytes (octavo.kv.usage), efficiency, fragmentation, and blocks: of each block its
               owner's place in owners, -1 if it is free, -2 if only the prefix index keeps it (octavo.kv.block_map)
     owners    request ids
@@ -30,11 +30,17 @@ VERSION = 1
 def kv_report(
     kv: KVCacheManager, policy: Mapping[str, str], head: Request | None, log: StepLog, writes: KVWrites | None = None
 ) -> dict[str, Any]:
-    """The report, with each map of blocks as an int32 array. ``head``: of the queue, see KVCacheManager.usage."""
+    """The report, with each map of blocks as an int32 array.
+
+    ``policy``: as chosen. ``head``: of the queue, see KVCacheManager.usage.
+    """
     usage = kv.usage(head).as_dict()
     owners, maps = kv.block_map()
     groups = [group | {"blocks": blocks} for group, blocks in zip(usage.pop("groups"), maps, strict=True)]
-    report = {"version": VERSION, "policy": dict(policy), "groups": groups, "owners": owners, "steps": log.as_list(), **usage}
+    in_use = dict(policy)
+    for pool in kv.pools:
+        in_use |= pool.replaced
+    report = {"version": VERSION, "policy": in_use, "groups": groups, "owners": owners, "steps": log.as_list(), **usage}
     return report if writes is None else report | {"writes": msgspec.structs.asdict(writes)}
 
 

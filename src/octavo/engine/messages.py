@@ -78,6 +78,8 @@ class Answer(msgspec.Struct, tag="answer"):
     ask_id: int
     value: Any
     stats: EngineStats
+    error: str = ""
+    """Why there is no value."""
 
 
 ToEngine = Start | Add | Abort | Ask | Stop

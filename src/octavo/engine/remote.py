@@ -30,7 +30,7 @@ from octavo.config import EngineArgs
 from octavo.engine import messages
 from octavo.engine.client import STALL_SECONDS, Health, Progress
 from octavo.engine.info import EngineInfo
-from octavo.errors import EngineDeadError, EngineTimeoutError
+from octavo.errors import EngineDeadError, EngineTimeoutError, OctavoError
 from octavo.kv.disk import SPILL_SECONDS
 from octavo.outputs import EngineCoreOutputs, EngineStats
 from octavo.request import EngineCoreRequest
@@ -164,7 +164,10 @@ class EngineProcess:
         """An answer that comes too late is nobody's."""
         self.stats = message.stats
         if (answer := self._asked.get(message.ask_id)) is not None and not answer.done():
-            answer.set_result(message.value)
+            if message.error:
+                answer.set_exception(OctavoError(message.error))
+            else:
+                answer.set_result(message.value)
 
     def health(self, stall_seconds: float = STALL_SECONDS) -> Health:
         if not self._dead and self._process.poll() is not None:

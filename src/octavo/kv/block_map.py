@@ -25,7 +25,7 @@ def map_blocks(pools: Sequence[BlockPool], records: Mapping[str, RequestBlocks])
         blocks = np.full(pool.num_blocks, FREE, np.int32)
         blocks[pool.eviction.idle_blocks()] = CACHED
         for place, (request_id, record) in enumerate(records.items()):
-            blocks[record.tables[i].view()] = place
+            blocks[record.tables[i].held()] = place
             blocks[pool.placement.reserved_blocks(request_id)] = place
         maps.append(blocks)
     return owners, maps

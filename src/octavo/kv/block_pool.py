@@ -18,13 +18,20 @@ and which is found again are the policies' business; that each block is in one s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from octavo.errors import InvalidRequestError
+from octavo.kv.guard import PolicyError
 from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, Eviction, Placement, PoolSpec, PrefixIndex
-from octavo.kv.policies import Policies
+from octavo.kv.placement.paged import PagedPlacement
+from octavo.kv.policies import BUILT_IN, FALLBACKS, Policies
+
+logger = logging.getLogger(__name__)
 
 Spill = Callable[[list[BlockHash], BlockIds], None]
 """Takes the hashes and ids of blocks that are evicted from the index, before they are given away."""
@@ -35,6 +42,10 @@ class BlockPool:
 
     def __init__(self, spec: PoolSpec, policies: Policies) -> None:
         self.num_blocks = spec.num_blocks
+        self._spec = spec
+        self._policies = policies
+        self.replaced: dict[str, str] = {}
+        """Seam → the built-in policy that has taken the place of a plugin: see ``recover``."""
         self.placement: Placement = policies.placement(spec)
         self.index: PrefixIndex = policies.prefix_index(spec)
         self.eviction: Eviction = policies.eviction(spec)
@@ -105,11 +116,14 @@ class BlockPool:
             return
         self._ref_counts[blocks] -= 1
         left = blocks[self._ref_counts[blocks] == 0]
-        cached = self._indexed[left]
         self.num_references -= len(blocks)
         self.num_owned -= len(left)
-        self.eviction.add(left[cached])
-        self.placement.free(owner, left[~cached])
+        try:
+            self.placement.free(owner, left[~self._indexed[left]])
+            if len(idle := left[self._indexed[left]]):
+                self.eviction.add(idle)
+        except PolicyError as error:
+            self.recover(error)
 
     def move(self, src: BlockIds, dst: BlockIds) -> None:
         """The references to ``src``, which are not cached, are to ``dst`` now; a block may be in both."""
@@ -129,14 +143,60 @@ class BlockPool:
             for block, position in zip(remembered.tolist(), positions.tolist(), strict=True):
                 self._hash_of[block] = chain[first + position + 1]
 
+    def holds(self, blocks: BlockIds) -> bool:
+        """Whether these are cached, still."""
+        return bool(self._indexed[blocks].all())
+
     def clear_cache(self) -> int:
         """Forget all cached blocks, and say how many: idle ones become free, owned ones are not found again."""
         num_cached = len(self.index)
-        idle = self.eviction.evict(len(self.eviction))
-        self.index.clear()
-        self._indexed[:] = False
-        self.placement.free("", idle)
+        try:
+            idle = self.eviction.evict(len(self.eviction))
+            self.index.clear()
+            self._indexed[:] = False
+            self.placement.free("", idle)
+        except PolicyError as error:
+            self._replace(error)
         return num_cached
+
+    def recover(self, error: PolicyError) -> None:
+        """After ``error`` of one of this pool's policies: the plugin stays if its books, and all others, still agree with the pool's.
+
+        If they do not, nobody knows what it has done, and a built-in policy takes its place; what was cached is forgotten, what requests
+        hold is not touched. O(pool).
+        """
+        try:
+            self.check_integrity(self._ref_counts.astype(np.int64))
+        except (AssertionError, PolicyError):
+            self._replace(error)
+
+    def _replace(self, error: PolicyError) -> None:
+        """Put built-in policies in the place of what failed, from what the pool itself knows."""
+        seams = {error.seam}
+        idle = np.flatnonzero((self._ref_counts == 0) & self._indexed).astype(np.int32)
+        self._indexed[:] = False
+        self.index = self._fresh("prefix_index", seams)
+        self.eviction = self._fresh("eviction", seams)
+        if "placement" not in seams:
+            try:
+                self.placement.free("", idle)
+                self.check_integrity(self._ref_counts.astype(np.int64))
+            except (AssertionError, PolicyError):
+                seams.add("placement")
+        if "placement" in seams:
+            self.placement = PagedPlacement(self._spec, free=np.flatnonzero(self._ref_counts == 0).astype(np.int32))
+        self.replaced |= {seam: FALLBACKS[seam] for seam in seams if seam in FALLBACKS}
+        others = ", ".join(f"kv_{seam} is {name}" for seam, name in self.replaced.items())
+        logger.error("%s; its books differ from the pool's, so it is not used any more: %s from now on", error, others)
+
+    def _fresh(self, seam: str, failed: set[str]) -> Any:
+        """A new policy of a seam: the chosen one's like, or the one that takes its place."""
+        if seam not in failed and seam not in self.replaced:
+            try:
+                return getattr(self._policies, seam)(self._spec)
+            except InvalidRequestError:
+                failed.add(seam)
+        return BUILT_IN[seam][FALLBACKS[seam]](self._spec)
 
     def check_integrity(self, references: npt.NDArray[np.int64]) -> None:
         """Raise AssertionError unless the states add up; ``references`` [num_blocks] are counted from the block tables."""

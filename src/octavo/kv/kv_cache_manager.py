@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -11,8 +12,10 @@ import numpy as np
 from octavo.kv.block_hash import extend_chain, root_hash
 from octavo.kv.block_map import map_blocks
 from octavo.kv.block_pool import BlockPool
+from octavo.kv.compaction import compact
 from octavo.kv.disk.tier import APART_SECONDS, DiskTier, StillReading
-from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, Compacting, KVGroup, Move, PoolSpec
+from octavo.kv.guard import PolicyError
+from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, KVGroup, Move, PoolSpec
 from octavo.kv.policies import choose
 from octavo.kv.prefix_hit import PrefixHit, find_prefix
 from octavo.kv.reach import UNBOUNDED, Reach
@@ -22,6 +25,8 @@ from octavo.kv.transfers import CopyBlocks, LoadBlocks, SaveBlocks, StoredPrefix
 from octavo.kv.usage import GroupUsage, KVUsage
 from octavo.kv.window_slots import WindowSlots
 from octavo.request import Request
+
+logger = logging.getLogger(__name__)
 
 _SPILLED_AT_ONCE = 16
 """Blocks, at shutdown."""
@@ -187,6 +192,8 @@ class KVCacheManager:
 
         ``hit``: for a request that starts; its blocks come first, and the new tokens after them. If a policy raises, nothing changed.
         """
+        if hit is not None and not all(pool.holds(blocks) for pool, blocks in zip(self.pools, hit.blocks, strict=True)):
+            return None  # what was found is forgotten by now
         record = self._records.get(request.request_id)
         if record is None:
             record = self._open(request)
@@ -234,7 +241,10 @@ class KVCacheManager:
     def finished(self, request: Request) -> None:
         """A request came to its end by itself: admission may learn from it."""
         stated = request.max_num_tokens - request.num_prompt_tokens
-        self._admission.finished(stated, min(request.num_output_tokens, stated))  # drafts may have gone past the end
+        try:
+            self._admission.finished(stated, min(request.num_output_tokens, stated))  # drafts may have gone past the end
+        except PolicyError as error:
+            logger.error("%s; request %s ended well before", error, request.request_id)
 
     def started(self, request: Request, hit: PrefixHit) -> None:
         """The growth by which a request started, or resumed, with ``hit`` is final: nothing of it need be kept outside the pool."""
@@ -259,22 +269,13 @@ class KVCacheManager:
 
     def lacks_run(self, request: Request) -> bool:
         """Whether a waiting request has enough free blocks, but not in one piece as its placement wants them."""
-        wanted = self._blocks_for(request.max_num_tokens - 1)
-        return any(pool.placement.largest_free_run < wanted <= pool.num_free for pool in self.pools)
+        return any(group.external for group in self.usage(request).groups)
 
     def compact(self, head: Request | None) -> list[tuple[int, Move]]:
         """Move blocks towards a run for ``head``, and what is on its way in any case: (group, move) each. Transfers copy them."""
         wanted = 0 if head is None else self._blocks_for(head.max_num_tokens - 1)
-        left, moved = self._compaction_blocks, []
-        for group, pool in enumerate(self.pools):
-            if not left or not isinstance(pool.placement, Compacting):
-                continue
-            for move in pool.placement.compact(wanted, left):
-                pool.move(move.src, move.dst)
-                self._records[move.owner].tables[group].put(move.first, move.dst)
-                self.transfers.append(CopyBlocks(group, move.src, move.dst, move.owner))
-                moved.append((group, move))
-                left -= len(move.src)
+        moved = list(compact(self.pools, self._records, wanted, self._compaction_blocks))
+        self.transfers += [CopyBlocks(group, move.src, move.dst, move.owner) for group, move in moved]
         return moved
 
     def spill_cached(self, deadline: float) -> Iterator[list[SaveBlocks]]:
@@ -322,6 +323,12 @@ class KVCacheManager:
     def block_ids(self, request: Request) -> list[BlockIds]:
         """Per group, its blocks in order of position; -1 for those that a sliding window has left behind."""
         return [table.view().copy() for table in self._records[request.request_id].tables]
+
+    def recover(self, error: PolicyError) -> None:
+        """After ``error``, once the request that met it is gone: see BlockPool.recover."""
+        logger.error("%s", error)
+        for pool in self.pools:
+            pool.recover(error)
 
     def reset_prefix_cache(self) -> int:
         """Forget all cached blocks, those on disk too, and say how many there were in the pool.

@@ -3,7 +3,8 @@
     [project.entry-points."octavo.kv"]
     "placement.buddy" = "my_package.buddy:BuddyPlacement"          seam.name = class
 
-The class is built and used as those built in are: see octavo.kv.interfaces. Only a policy that is chosen is imported.
+The class is built and used as those built in are: see octavo.kv.interfaces. Only a policy that is chosen is imported. It is used through a
+guard, which names it when it fails: see octavo.kv.guard.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from octavo.errors import InvalidRequestError
+from octavo.kv.guard import GUARDS, PolicyError
 from octavo.kv.interfaces import Admission, Eviction, Placement, PrefixIndex, Victim
 
 GROUP = "octavo.kv"
@@ -54,6 +56,9 @@ def load_plugin(seam: str, name: str) -> Callable[..., Any]:
     except Exception as error:
         raise _broken(seam, name, entry, f"cannot be imported: {error!r}") from error
 
+    def blame(what: str) -> PolicyError:
+        return PolicyError(_told(seam, name, entry, what), seam)
+
     def build(*args: Any) -> Any:
         try:
             built = policy(*args)
@@ -64,7 +69,10 @@ def load_plugin(seam: str, name: str) -> Callable[..., Any]:
             raise _broken(seam, name, entry, f"cannot be built: {error!r}") from error
         if missing:
             raise _broken(seam, name, entry, f"lacks {', '.join(missing)}")
-        return built
+        try:
+            return GUARDS[seam](built, blame, *args)
+        except PolicyError as error:
+            raise InvalidRequestError(str(error), field=setting_of(seam)) from error
 
     return build
 
@@ -75,6 +83,9 @@ def _members(protocol: type) -> list[str]:
 
 
 def _broken(seam: str, name: str, entry: EntryPoint, what: str) -> InvalidRequestError:
+    return InvalidRequestError(_told(seam, name, entry, what), field=setting_of(seam))
+
+
+def _told(seam: str, name: str, entry: EntryPoint, what: str) -> str:
     package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
-    field = setting_of(seam)
-    return InvalidRequestError(f"{field} = {name!r}: the plugin {entry.value}, of {package}, {what}", field=field)
+    return f"{setting_of(seam)} = {name!r}: the plugin {entry.value}, of {package}, {what}"

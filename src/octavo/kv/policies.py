@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from octavo.errors import InvalidRequestError
 from octavo.kv.admission.guaranteed import GuaranteedAdmission
@@ -41,6 +41,16 @@ ADMISSIONS: dict[str, Callable[[], Admission]] = {
     "predicted": PredictedAdmission,
 }
 VICTIMS: dict[str, Callable[[], Victim]] = {"last": LastVictim, "cheapest": CheapestVictim}
+
+BUILT_IN: dict[str, Mapping[str, Callable[..., Any]]] = {
+    "placement": PLACEMENTS,
+    "prefix_index": PREFIX_INDEXES,
+    "eviction": EVICTIONS,
+    "admission": ADMISSIONS,
+    "victim": VICTIMS,
+}
+FALLBACKS = {"placement": "paged", "prefix_index": "hash", "eviction": "lru"}
+"""What takes the place of a plugin that has lost count of its blocks (octavo.kv.block_pool): it goes with every policy that is left."""
 
 _RUN_IS_ONE = "a request's run of blocks goes back as a whole when it ends, and a block that others share would outlive it"
 _NO_INDEX = ("prefix_index=none",)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from octavo.errors import InvalidRequestError
+from octavo.kv.guard import PolicyError
 from octavo.kv.kv_cache_manager import KVCacheManager
 from octavo.kv.prefix_hit import PrefixHit
 from octavo.outputs import EngineCoreOutput, EngineStats, FinishReason
@@ -97,7 +98,8 @@ class Scheduler:
     # The step
 
     def schedule(self) -> SchedulerOutput:
-        """Plan a step. An exception, from a policy for instance, takes back every block that the step took.
+        """Plan a step. A policy that fails ends the request that it failed to serve; any other exception takes back every block that the
+        step took.
 
         The one rule: a request has num_computed_tokens, and a step brings them towards num_tokens (with those that steps in flight will
         sample), as far as budget and blocks go. A prompt, a chunk of it, a decode, what is recomputed after a preemption and
@@ -108,10 +110,13 @@ class Scheduler:
         step = Step(SchedulerOutput(self._num_planned), self.config.max_num_batched_tokens)
         try:
             while step.budget > 0 and (request := self._next(step)) is not None:
-                if request.status is RequestStatus.RUNNING:
-                    self._advance(request, step)
-                else:
-                    self._start(request, step)
+                try:
+                    if request.status is RequestStatus.RUNNING:
+                        self._advance(request, step)
+                    else:
+                        self._start(request, step)
+                except PolicyError as error:
+                    self._fail(request, step, error)
         except BaseException:
             self._roll_back(step)
             raise
@@ -171,6 +176,13 @@ class Scheduler:
         if not self._has_seat(step):
             return WaitReason.SEATS
         return WaitReason.RUN if self.kv.lacks_run(request) else WaitReason.BLOCKS
+
+    def _fail(self, request: Request, step: Step, error: PolicyError) -> None:
+        """End the request that a plugin failed to serve; the step goes on without it."""
+        if request.status is RequestStatus.RUNNING:
+            step.position -= 1
+        self._outbox.append(self._end(request, Stop(FinishReason.ERROR), error=str(error)))
+        self.kv.recover(error)
 
     def _has_seat(self, step: Step) -> bool:
         return len(self.running) + len(step.starts) < self.config.max_num_seqs
@@ -290,7 +302,12 @@ class Scheduler:
             error = f"the runner returned {len(token_ids)} tokens at {end} of {request.num_tokens} tokens computed"
             return self._end(request, Stop(FinishReason.ERROR), error=error)
         if request.status is RequestStatus.RUNNING:
-            self.kv.mark_computed(request, end)
+            try:
+                self.kv.mark_computed(request, end)
+            except PolicyError as policy_error:
+                result = self._end(request, Stop(FinishReason.ERROR), error=str(policy_error))
+                self.kv.recover(policy_error)
+                return result
         if request.num_prompt_tokens_done < request.num_prompt_tokens:
             self._count_prompt(request, end)
         prompt_logprobs = output.prompt_logprobs.get(request_id)

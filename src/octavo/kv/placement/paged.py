@@ -12,9 +12,13 @@ from octavo.kv.interfaces import NO_BLOCKS, BlockIds, PoolSpec
 class PagedPlacement:
     """A stack of free blocks: those freed last are given out first, while their memory is still warm."""
 
-    def __init__(self, spec: PoolSpec) -> None:
+    def __init__(self, spec: PoolSpec, free: BlockIds | None = None) -> None:
+        """``free``: the free blocks, if these are not all."""
         self._stack: BlockIds = np.arange(spec.num_blocks - 1, -1, -1, dtype=np.int32)
         self._num_free = spec.num_blocks
+        if free is not None:
+            self._num_free = len(free)
+            self._stack[: len(free)] = free[::-1]
 
     @property
     def num_free(self) -> int:

@@ -325,3 +325,51 @@ def test_block_tables_grow() -> None:
         request.num_computed_tokens += 4
     assert kv.block_ids(request)[0].tolist() == ids
     assert len(np.unique(ids)) == 250
+
+
+def test_a_window_keeps_less_than_26_percent_of_gemma3_at_8k_context() -> None:
+    """gemma3-270m: three full layers, fifteen with a window of 512; the ideal is (3 · 8192 + 15 · 512) / (18 · 8192) = 21.9 %."""
+    size, chunk, layer = 16, 512, 16384
+    groups = [LayerGroup("full", 3, 3 * layer), LayerGroup("window512", 15, 15 * layer, 512)]
+    kv = KVCacheManager(groups, [600, 70], size, KV_POLICIES["paged"], "numerics", max_tokens_in_flight=chunk)
+    request = new_request("long", [i % 1000 for i in range(8192)], max_tokens=100)
+    assert kv.can_ever_fit(8291) and kv.can_start(request, kv.get_computed_blocks(request))
+    shares = []
+    for count in [chunk] * (8192 // chunk) + [1] * 99:
+        growth = kv.allocate_slots(request, count)
+        assert growth is not None
+        growth.commit()
+        request.num_computed_tokens += count
+        if count == 1:
+            request.append_output(7)
+            whole = -(-request.num_computed_tokens // size) * 18 * layer
+            shares.append(kv.usage().nbytes(lambda group: group.held) / whole)
+        kv.mark_computed(request, request.num_computed_tokens)
+        assert kv.usage().groups[1].stale < size
+    kv.check_integrity([request])
+    assert 0.218 < min(shares) <= max(shares) < 0.221
+
+
+def test_stale_slots_of_a_placement_that_reserves() -> None:
+    kv = new_manager([12, 12], windows=(0, 6), placement="contiguous", prefix_index="none")
+    request = new_request("a", [1] * 19, max_tokens=2)
+    assert kv.allocate_slots(request, 19) is not None
+    kv.mark_computed(request, 19)
+    full, window = kv.usage().groups
+    assert (full.held, full.live, full.stale) == (20, 19, 0)
+    assert (window.held, window.live, window.tail, window.stale) == (20, 5, 1, 14)  # the next query reads five tokens back
+
+
+def test_a_shared_block_is_stale_where_all_its_requests_have_left_it_behind() -> None:
+    kv = new_manager([20, 16], windows=(0, 6))
+    first, second = new_request("a", list(range(12))), new_request("b", list(range(12)))
+    assert kv.allocate_slots(first, 12) is not None
+    kv.mark_computed(first, 12)  # reads from 7 on: blocks of 4 from the second on, three slots of it stale
+    assert kv.usage().groups[1].stale == 3
+    hit = kv.get_computed_blocks(second)
+    assert (hit.num_tokens, hit.firsts, [len(blocks) for blocks in hit.blocks]) == (8, [0, 0], [2, 2])
+    assert kv.allocate_slots(second, 4, hit) is not None  # it reads from 3 on: of its first block three slots are stale, of the next none
+    usage = kv.usage().groups[1]
+    assert (usage.stale, usage.live) == (3, 1 + 4 + 4)
+    kv.free(second)
+    assert kv.usage().groups[1].stale == 3

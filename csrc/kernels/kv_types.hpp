@@ -39,14 +39,20 @@ OCTAVO_FN F32 f32_power(int exponent) {
   return f32_of_bits(i32_set1((127 + exponent) << 23));
 }
 
+// The bits of a number's size, such that dropping those behind kFraction bits after the point rounds it, half to even.
+template <int kFraction>
+OCTAVO_FN I32 before_dropping(F32 size) {
+  constexpr int kDropped = 23 - kFraction;
+  const I32 bits = bits_of(size), odd = i32_and(i32_sra<kDropped>(bits), i32_set1(1));
+  return i32_add(i32_add(bits, odd), i32_set1((1 << (kDropped - 1)) - 1));
+}
+
 // 16 numbers, none beyond the type's largest, as codes of a sign, an exponent and kFraction bits.
 template <int kFraction, int kBias>
 OCTAVO_FN void minifloat_store(uint8_t* p, F32 a) {
   constexpr int kDropped = 23 - kFraction;
   const F32 size = f32_abs(a);
-  const I32 bits = bits_of(size), odd = i32_and(i32_sra<kDropped>(bits), i32_set1(1));
-  const I32 rounded = i32_sra<kDropped>(i32_add(i32_add(bits, odd), i32_set1((1 << (kDropped - 1)) - 1)));
-  const I32 normal = i32_add(rounded, i32_set1((kBias - 127) * (1 << kFraction)));
+  const I32 normal = i32_add(i32_sra<kDropped>(before_dropping<kFraction>(size)), i32_set1((kBias - 127) * (1 << kFraction)));
   // Subnormal: the adder rounds to multiples of the least number, beside one whose last place that is.
   const F32 beside = f32_power(1 - kBias + kDropped);
   const I32 subnormal = i32_add(bits_of(size + beside), i32_set1(-((127 + 1 - kBias + kDropped) << 23)));
@@ -55,12 +61,15 @@ OCTAVO_FN void minifloat_store(uint8_t* p, F32 a) {
   i32_store_i8(reinterpret_cast<int8_t*>(p), i32_or(code, sign));
 }
 
-// 8-bit types hold a number divided by a scale. What load gives, times kUnit, is what was stored. kBound: kv_write.hpp.
+// 8-bit types hold a number divided by a scale. What load gives, times kUnit, is what was stored. kFraction:
+// bits after the point, of a float. kBound, kTops: kv_write.hpp.
 struct KVE4M3 {
   using Element = uint8_t;
   static constexpr size_t kPair = 1;
   static constexpr bool kScaled = true;
   static constexpr float kLargest = 448.0f, kUnit = 256.0f, kBound = 5.0f / 128.0f;
+  static constexpr float kTops[] = {448, 416, 384, 352, 320, 288, 256, 240};
+  static constexpr int kFraction = 3;
   OCTAVO_FN void store(Element* p, F32 a) { minifloat_store<3, 7>(p, a); }
   OCTAVO_FN void load(const Element* p, F32 (&out)[kPair]) { out[0] = e4m3_load(p); }
 };
@@ -70,6 +79,8 @@ struct KVE5M2 {
   static constexpr size_t kPair = 1;
   static constexpr bool kScaled = true;
   static constexpr float kLargest = 57344.0f, kUnit = 1.0f, kBound = 5.0f / 64.0f;
+  static constexpr float kTops[] = {57344, 49152, 40960, 32768};
+  static constexpr int kFraction = 2;
   OCTAVO_FN void store(Element* p, F32 a) { minifloat_store<2, 15>(p, a); }
   OCTAVO_FN void load(const Element* p, F32 (&out)[kPair]) { out[0] = e5m2_load(p); }
 };
@@ -79,6 +90,7 @@ struct KVInt8 {
   static constexpr size_t kPair = 1;
   static constexpr bool kScaled = true;
   static constexpr float kLargest = 127.0f, kUnit = 1.0f, kBound = 1.0f / 64.0f;
+  static constexpr float kTops[] = {127};
   OCTAVO_FN void store(Element* p, F32 a) { i32_store_i8(reinterpret_cast<int8_t*>(p), i32_from_f32(a)); }
   OCTAVO_FN void load(const Element* p, F32 (&out)[kPair]) { out[0] = f32_from_i32(i32_from_i8(reinterpret_cast<const int8_t*>(p))); }
 };

@@ -3,10 +3,11 @@
 // A vector, one token's K or V of one head, becomes 8-bit codes of x / scale, rounded to nearest even and held at the type's largest
 // number:
 //   static    scale = the layer's
-//   dynamic   scale = bf16(largest |x| / the type's largest number)
+//   dynamic   scale = its own, fitted to it
 //   guarded   scale = the layer's, unless a number would be clipped, or the codes would err by more than kBound: the root of the mean
-//             square of (x - stored) / the layer's scale over that of x / the layer's scale. Then it is the layer's times
-//             bf16(largest |x| / (the type's largest number * the layer's))
+//             square of the error over that of the vector, both over the layer's scale. Then it is the layer's times its own, fitted
+// A fitted scale takes the vector's largest number to one of kTops, that is to the type's largest number for int8, and for floats to one
+// with each of the fractions there are: the one that rounds the vector best. It is rounded to bf16.
 // The choice is a function of the vector alone, and so are the bits.
 #pragma once
 
@@ -23,9 +24,14 @@ OCTAVO_FN F32 tame(F32 x) {
   return f32_min(f32_max(x, zero), f32_set1(kTame)) + f32_max(f32_min(x, zero), f32_set1(-kTame));
 }
 
-OCTAVO_FN float largest_size(const float* x, size_t head_dim) {
+// out = x, tame; returns the largest size.
+OCTAVO_FN float tame_vector(const float* x, size_t head_dim, float* out) {
   F32 largest = f32_zero();
-  for (size_t i = 0; i < head_dim; i += kLanes) largest = f32_max(largest, f32_abs(tame(f32_load(x + i))));
+  for (size_t i = 0; i < head_dim; i += kLanes) {
+    const F32 number = tame(f32_load(x + i));
+    largest = f32_max(largest, f32_abs(number));
+    f32_store(out + i, number);
+  }
   return f32_reduce_max(largest);
 }
 
@@ -48,7 +54,7 @@ OCTAVO_FN uint64_t divide(const float* x, float scale, size_t head_dim, float* o
   const F32 most = f32_set1(KV::kLargest);
   F32 beyond = f32_zero();
   for (size_t i = 0; i < head_dim; i += kLanes) {
-    const F32 y = tame(f32_load(x + i)) / f32_set1(scale);
+    const F32 y = f32_load(x + i) / f32_set1(scale);
     beyond = beyond + f32_select_less(most, f32_abs(y), f32_set1(1.0f), f32_zero());
     f32_store(out + i, f32_max(f32_set1(-KV::kLargest), f32_min(most, y)));
   }
@@ -72,12 +78,48 @@ OCTAVO_FN bool errs(const float* y, size_t head_dim) {
   return f32_reduce_add(error) > KV::kBound * KV::kBound * f32_reduce_add(length);
 }
 
+// The sum of the squares of what rounding y = x times inverse takes from it, as if the type had every exponent.
+template <typename KV>
+OCTAVO_FN float rounding_error(const float* x, float inverse, size_t head_dim) {
+  const I32 kept = i32_set1(-(1 << (23 - KV::kFraction)));
+  F32 error = f32_zero();
+  for (size_t i = 0; i < head_dim; i += kLanes) {
+    const F32 y = f32_abs(f32_load(x + i) * f32_set1(inverse));
+    const F32 off = y - f32_of_bits(i32_and(before_dropping<KV::kFraction>(y), kept));
+    error = f32_fma(off, off, error);
+  }
+  return f32_reduce_add(error);
+}
+
+// A scale, over the layer's, for a vector whose largest number has that size.
+template <typename KV>
+OCTAVO_FN uint16_t fitted_scale(const float* x, size_t head_dim, float largest, float layer_scale) {
+  uint16_t best = 0;
+  float least = kInfinity;
+  for (const float top : KV::kTops) {
+    const float fitting = largest / (top * layer_scale);
+    const uint16_t own = bf16_of(fitting > kLeastScale ? fitting : kLeastScale);
+    if constexpr (sizeof KV::kTops == sizeof(float))
+      return own;
+    else {
+      const float error = rounding_error<KV>(x, 1.0f / (float_of_bf16(own) * layer_scale), head_dim) / (top * top);
+      if (best == 0 || error < least) {
+        least = error;
+        best = own;
+      }
+    }
+  }
+  return best;
+}
+
 // A vector's numbers over its scale, into out; its own scale, if it is to have one, into own.
 template <typename KV>
 OCTAVO_FN void scale_vector(KVScales scales, const float* x, size_t head_dim, float layer_scale, float* out, uint16_t* own,
                             uint64_t& guarded, uint64_t& clipped) {
+  float held[kMaxHeadDim];
+  const float largest = tame_vector(x, head_dim, held);
   if (scales != KVScales::kDynamic) {
-    const uint64_t beyond = divide<KV>(x, layer_scale, head_dim, out);
+    const uint64_t beyond = divide<KV>(held, layer_scale, head_dim, out);
     if (scales == KVScales::kStatic) {
       clipped += beyond;
       return;
@@ -88,9 +130,8 @@ OCTAVO_FN void scale_vector(KVScales scales, const float* x, size_t head_dim, fl
     }
     ++guarded;
   }
-  const float fitting = largest_size(x, head_dim) / (KV::kLargest * layer_scale);
-  *own = bf16_of(fitting > kLeastScale ? fitting : kLeastScale);
-  divide<KV>(x, float_of_bf16(*own) * layer_scale, head_dim, out);
+  *own = fitted_scale<KV>(held, head_dim, largest, layer_scale);
+  divide<KV>(held, float_of_bf16(*own) * layer_scale, head_dim, out);
 }
 
 // x [head_dim] as one token's K: each run of ``pair`` elements goes to the token's lane of a tile ``width`` tokens wide.

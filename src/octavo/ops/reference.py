@@ -45,18 +45,27 @@ def round_minifloat(x: F32Array, fraction: int, bias: int) -> F32Array:
 
 @dataclass(frozen=True)
 class Codes:
-    """An 8-bit KV dtype: its largest number, how numbers up to there round, and by how much a vector may err under the guard."""
+    """An 8-bit KV dtype."""
 
     largest: float
     bound: float
-    """Root of the mean square of the error over that of the vector."""
-    round: Callable[[F32Array], F32Array]
+    """By how much a vector may err under the guard: root of the mean square of the error over that of the vector."""
+    tops: tuple[float, ...]
+    """What a vector's largest number may become under a scale of its own."""
+    fraction: int | None = None
+    """Bits after the point, of a float; None: whole numbers."""
+    bias: int = 0
+
+    def round(self, x: F32Array) -> F32Array:
+        """To the nearest number there is; nothing is beyond the largest."""
+        rounded: F32Array = np.rint(x) if self.fraction is None else round_minifloat(x, self.fraction, self.bias)
+        return rounded
 
 
 CODES = {
-    "fp8_e4m3": Codes(448.0, 5 / 128, lambda x: round_minifloat(x, 3, 7)),
-    "fp8_e5m2": Codes(57344.0, 5 / 64, lambda x: round_minifloat(x, 2, 15)),
-    "int8": Codes(127.0, 1 / 64, lambda x: np.rint(x)),
+    "fp8_e4m3": Codes(448.0, 5 / 128, (448, 416, 384, 352, 320, 288, 256, 240), 3, 7),
+    "fp8_e5m2": Codes(57344.0, 5 / 64, (57344, 49152, 40960, 32768), 2, 15),
+    "int8": Codes(127.0, 1 / 64, (127,)),
 }
 
 
@@ -77,8 +86,7 @@ def store_vectors(x: F32Array, format: KVFormat, layer_scale: float = 1.0) -> St
         return StoredVectors(ROUNDINGS[format.dtype](x), np.zeros(x.shape[:-1], bool), 0)
     codes, layer = CODES[format.dtype], np.float32(layer_scale)
     x = np.clip(np.nan_to_num(x, nan=0.0, posinf=2.0**64, neginf=-(2.0**64)), -(2.0**64), 2.0**64).astype(np.float32)
-    fitting = np.abs(x).max(-1, keepdims=True) / (np.float32(codes.largest) * layer)
-    own = round_bf16(np.maximum(fitting, np.float32(2.0**-100)))
+    own = _fitted_scales(x, codes, layer)
     beyond = np.abs(x / layer) > codes.largest
     guarded = beyond.any(-1) | _errs(x / layer, codes)
     if format.scales != "guarded":
@@ -87,6 +95,21 @@ def store_vectors(x: F32Array, format: KVFormat, layer_scale: float = 1.0) -> St
     scale = layer * np.where(alone[..., None], own, np.float32(1))
     values = codes.round(np.clip(x / scale, -codes.largest, codes.largest)) * scale
     return StoredVectors(values, guarded, int(beyond.sum()) if format.scales == "static" else 0)
+
+
+def _fitted_scales(x: F32Array, codes: Codes, layer: np.float32) -> F32Array:
+    """Scales [..., 1], over the layer's: of those that take a vector's largest number to one of the tops, the one that rounds it best."""
+    largest = np.abs(x).max(-1, keepdims=True)
+    scales = [round_bf16(np.maximum(largest / (np.float32(top) * layer), np.float32(2.0**-100))) for top in codes.tops]
+    if codes.fraction is None:
+        return scales[0]
+    errors = []
+    for top, scale in zip(codes.tops, scales, strict=True):
+        y = x * (np.float32(1) / (scale * layer))
+        off = (y - round_minifloat(y, codes.fraction, 1 << 20)).astype(np.float64)
+        errors.append((off**2).sum(-1, keepdims=True) / top**2)
+    best: F32Array = np.choose(np.argmin(errors, axis=0), scales)
+    return best
 
 
 def _errs(y: F32Array, codes: Codes) -> npt.NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import time
 
 import pytest
@@ -63,3 +64,38 @@ def test_counters_count_tokens_and_hits(server: LiveServer) -> None:
         body = {"prompt": [9] * 40, "max_tokens": 3, "cache_salt": "counters"}
         assert server.post("/v1/completions", body).status_code == 200
     assert [server.gauge(name) - start for name, start in zip(names, before, strict=True)] == [80, 6, 32]
+
+
+def test_ob_08_kv_queue_tokens_and_latency_are_there(slow: LiveServer) -> None:
+    body = {"prompt": [7] * 30, "max_tokens": 5, "seed": SEEDS["long"]}
+    with slow.client.stream("POST", "/v1/completions", json=body | {"stream": True}) as response:
+        events = response.iter_bytes()
+        next(events)
+        assert slow.gauge("octavo_kv_slots_held") > 0
+        assert slow.gauge("octavo_num_requests_running") == 1
+        assert b"[DONE]" in b"".join(events)
+    assert slow.gauge("octavo_num_requests_waiting") == 0
+    assert slow.gauge("octavo_generation_tokens_total") >= 5
+    assert slow.gauge("octavo_inter_token_latency_seconds_count") >= 4
+
+
+def oldest_waiting(server: LiveServer) -> tuple[str, float]:
+    """Why, and how long."""
+    text = server.client.get("/metrics").text
+    (family,) = [family for family in text_string_to_metric_families(text) if family.name == "octavo_oldest_waiting_seconds"]
+    (sample,) = family.samples
+    return sample.labels["reason"], sample.value
+
+
+def test_ob_10_how_long_a_request_waits_and_why(slow: LiveServer) -> None:
+    """There are two seats: the third waits for one."""
+    body = {"prompt": [8] * 10, "max_tokens": 40, "seed": SEEDS["long"]}
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(slow.post, "/v1/completions", body) for _ in range(3)]
+        longest = 0.0
+        while not all(answer.done() for answer in answers):
+            reason, seconds = oldest_waiting(slow)
+            longest = max(longest, seconds if reason == "seats" else 0.0)
+            time.sleep(0.02)
+    assert longest > 0.2
+    assert oldest_waiting(slow) == ("none", 0)

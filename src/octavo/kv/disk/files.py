@@ -6,10 +6,11 @@
     8   version, group   uint32 each, little-endian
     16  bytes of the content   uint64
     24  the block's hash   32 bytes
-    56  SHA-256 of the 56 bytes before and the content
-    88  the content: the block's bytes in the KV pool
+    56  CRC-32 of the 56 bytes before and the content   uint32
+    60  the content: the block's bytes in the KV pool
 
-The hash covers what shapes the content, and who may see it (octavo.kv.block_hash); the checksum finds what was damaged since. A file
+The hash covers what shapes the content, and who may see it (octavo.kv.block_hash); the checksum finds what was damaged since (it is no
+seal: who can write to the folder can make up blocks, so it is to be as private as the model itself). A file
 appears under its name when it is complete. Several engines may share a folder: equal names have equal content, and who finds a file
 gone has a miss. Files of other names are left alone, and damaged ones removed.
 """
@@ -24,6 +25,7 @@ import shutil
 import stat
 import struct
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +40,8 @@ Content = npt.NDArray[np.uint8]
 MAGIC = b"octavoKV"
 VERSION = 1
 _PREFIX = struct.Struct("<8sIIQ32s")
-HEADER_BYTES = _PREFIX.size + 32
+_CHECKSUM = struct.Struct("<I")
+HEADER_BYTES = _PREFIX.size + _CHECKSUM.size
 
 _OURS = re.compile(r"[0-9a-f]{64}-\d+\.kv")
 _UNFINISHED = ".unfinished-"
@@ -214,6 +217,4 @@ def _holds(descriptor: int, key: BlockHash, group: int, content: Content) -> boo
 
 def _header(key: BlockHash, group: int, content: Content) -> bytes:
     prefix = _PREFIX.pack(MAGIC, VERSION, group, content.nbytes, key)
-    digest = hashlib.sha256(prefix)
-    digest.update(content.data)
-    return prefix + digest.digest()
+    return prefix + _CHECKSUM.pack(zlib.crc32(content.data, zlib.crc32(prefix)))

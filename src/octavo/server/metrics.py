@@ -37,6 +37,7 @@ def _facts(engine: ServedEngine) -> dict[str, dict[str, str]]:
             "pool_tokens": str(info.pool_tokens),
             "pool_bytes": str(info.pool_bytes),
             "cache_dtype": info.kv_cache_dtype,
+            "kv_scales": info.kv_scales,
             "enable_prefix_caching": str(args.enable_prefix_caching),
         }
         | {f"kv_{seam}": policy for seam, policy in args.kv_policies().items()},

@@ -23,10 +23,12 @@ LONG_CONTEXT = 8192
 """Blocks of a 128k context."""
 
 
-def new_manager(num_blocks: int, policy: str = "paged", **seams: str) -> KVCacheManager:
-    """``seams`` override single policies of the set; a static slot is LONG_CONTEXT blocks."""
+def new_manager(num_blocks: int, policy: str = "paged", window: int = 0, **seams: str) -> KVCacheManager:
+    """``seams`` override single policies of the set; a static slot is LONG_CONTEXT blocks. ``window``: of a second layer group."""
     policies, longest = KV_POLICIES[policy] | seams, LONG_CONTEXT * BLOCK_SIZE
-    return KVCacheManager([LayerGroup("all", 1, 1024)], [num_blocks], BLOCK_SIZE, policies, "benchmark", 256, longest)
+    groups = [LayerGroup("full", 1, 1024), LayerGroup("window", 1, 1024, window)][: 2 if window else 1]
+    counts = [num_blocks] * len(groups)
+    return KVCacheManager(groups, counts, BLOCK_SIZE, policies, "benchmark", 256, longest, max_tokens_in_flight=longest)
 
 
 def new_request(request_id: str, length: int, first: int = 0, max_tokens: int = 1000) -> Request:
@@ -34,10 +36,10 @@ def new_request(request_id: str, length: int, first: int = 0, max_tokens: int = 
     return Request(EngineCoreRequest(request_id, prompt, SamplingParams(max_tokens=max_tokens, seed=0)))
 
 
-def steps(num_running: int, num_waiting: int, num_blocks: int, measured: int = 300) -> float:
+def steps(num_running: int, num_waiting: int, num_blocks: int, measured: int = 300, window: int = 0) -> float:
     """schedule() + update_from_output() with everything decoding, in seconds."""
     config = SchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=32768, max_model_len=4096)
-    scheduler = Scheduler(config, new_manager(num_blocks))
+    scheduler = Scheduler(config, new_manager(num_blocks, window=window))
     for i in range(num_running + num_waiting):
         scheduler.add_request(new_request(f"request {i}", 20 + i % 60, first=i))
     seconds = []
@@ -59,9 +61,9 @@ def take(kv: KVCacheManager, request: Request) -> None:
     growth.commit()
 
 
-def private(num_blocks: int, policy: str = "paged", repeats: int = 30, **seams: str) -> tuple[float, float]:
+def private(num_blocks: int, policy: str = "paged", repeats: int = 30, window: int = 0, **seams: str) -> tuple[float, float]:
     """Allocating and freeing 8,192 blocks that nobody shares; not evicting."""
-    kv, request = new_manager(num_blocks, policy, **seams), new_request("long", LONG_CONTEXT * BLOCK_SIZE, max_tokens=1)
+    kv, request = new_manager(num_blocks, policy, window, **seams), new_request("long", LONG_CONTEXT * BLOCK_SIZE, max_tokens=1)
     return alternate(repeats, lambda: take(kv, request), lambda: kv.free(request))
 
 
@@ -139,7 +141,17 @@ def main() -> None:
     report("8,192 blocks: look up", found)
     report("8,192 blocks: hash, once a request, and look up", hashed)
     report("8,192 blocks, each evicted from the index: allocate", evicting(), 2000)
+    two_groups(alone)
     other_policies()
+
+
+def two_groups(alone: float) -> None:
+    """With a second layer group that has a window, whose blocks come and go as tokens are computed."""
+    both = steps(256, 0, 20_000, window=64)
+    report(f"256 decoding, two groups, one with a window of 64 ({both / alone:.2f} x)", both)
+    took, freed = private(10_000, window=512)
+    report("8,192 blocks of two groups: allocate", took)
+    report("8,192 blocks of two groups: free", freed)
 
 
 def other_policies() -> None:

@@ -374,8 +374,7 @@ class KVCacheManager:
             assert all(len(np.unique(blocks)) == len(blocks) for blocks in owned), "a request holds a block twice"
             pool.check_integrity(np.bincount(np.concatenate([NO_BLOCKS, *owned]), minlength=pool.num_blocks))
             if i in self._windows:
-                tables = {request_id: (record.tables[i], record.num_computed) for request_id, record in self._records.items()}
-                self._windows[i].check_integrity(tables)
+                self._windows[i].check_integrity([(record.tables[i], record.num_computed) for record in self._records.values()])
             pool.check_reserved([pool.placement.reserved_blocks(request_id) for request_id in self._records])
 
     def _blocks_for(self, num_tokens: int) -> int:
@@ -408,24 +407,24 @@ class KVCacheManager:
             record.num_computed = hit.num_shared
             record.num_offered = hit.num_shared // self.block_size
             for i, window in self._windows.items():
-                window.update(request_id, record.tables[i], record.num_computed)
                 window.users_changed(hit.blocks[i])
+                window.update(record.tables[i], record.num_computed)
         record.num_blocks = num_blocks
         return True
 
     def _slide(self, request_id: str, record: RequestBlocks, group: int) -> None:
         """Give back the blocks of a group that are wholly behind the window by now."""
-        table, window = record.tables[group], self._windows[group]
-        first = self.reaches[group].first_block(record.num_computed)
-        if first <= table.first:
-            window.update(request_id, table, record.num_computed)
-            return
-        self._ledger.remove(record)
-        left = table.give_back(first)
-        self._ledger.add(record)
-        window.update(request_id, table, record.num_computed)
-        self.pools[group].release(request_id, left)
-        window.users_changed(left)
+        table, window, reach = record.tables[group], self._windows[group], self.reaches[group]
+        first = reach.first_block(record.num_computed)
+        if first > table.first:
+            ledger = self._ledger.groups[group]
+            ledger.add(record, group, reach, sign=-1)
+            window.leave(table)
+            left = table.give_back(first)
+            ledger.add(record, group, reach)
+            self.pools[group].release(request_id, left)
+            window.users_changed(left)
+        window.update(table, record.num_computed)
 
     def _spill(self, disk: DiskTier, group: int, hashes: list[BlockHash], blocks: BlockIds) -> None:
         self.transfers += disk.spill(group, hashes, blocks)
@@ -460,7 +459,7 @@ class KVCacheManager:
             gone = table.held(num_blocks)
             window = self._windows.get(i)
             if window is not None and not num_blocks:
-                window.forget(request_id)
+                window.leave(table)
             pool.release(request_id, gone)
             if window is not None:
                 window.users_changed(gone)

@@ -15,13 +15,16 @@ _LEAST_CAPACITY = 16
 class BlockTable:
     """Block ids in order of position; grows by doubling, so appending costs O(blocks appended), amortized."""
 
-    __slots__ = ("_ids", "_length", "first")
+    __slots__ = ("_ids", "_length", "first", "num_filled", "num_stale")
 
     def __init__(self) -> None:
         self._ids: BlockIds = np.zeros(_LEAST_CAPACITY, np.int32)
         self._length = 0
         self.first = 0
         """Position of the first block that is held; entries before it are -1: a sliding window left them behind."""
+        self.num_filled = 0
+        """Of a group with a window: slots with a computed token, and (below) those of them behind the window. WindowSlots keeps them."""
+        self.num_stale = 0
 
     def __len__(self) -> int:
         return self._length
@@ -104,6 +107,11 @@ class GroupLedger:
         self.promised = 0
         """Blocks that they may need besides."""
 
+    def add(self, record: RequestBlocks, group: int, reach: Reach, sign: int = 1) -> None:
+        now, later = record.needs(group, reach)
+        self.unfilled += sign * (now - record.tables[group].num_held)
+        self.promised += sign * later
+
 
 class Ledger:
     """Sums over all records, so that reading them costs O(1). A record that changes is taken out before and put back after."""
@@ -121,9 +129,7 @@ class Ledger:
         self.num_computed += sign * record.num_computed
         self.tail += sign * (-record.num_computed % self._block_size)
         for i, (ledger, reach) in enumerate(zip(self.groups, self._reaches, strict=True)):
-            now, later = record.needs(i, reach)
-            ledger.unfilled += sign * (now - record.tables[i].num_held)
-            ledger.promised += sign * later
+            ledger.add(record, i, reach, sign)
 
     def remove(self, record: RequestBlocks) -> None:
         self.add(record, sign=-1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 
 from octavo.kv.interfaces import BlockIds
 from octavo.kv.request_blocks import BlockTable
 
 
 class WindowSlots:
-    """Sums over the group's requests, kept up to date so that reading them costs O(1).
+    """Sums over the tables of the group's requests, kept up to date so that reading them costs O(1).
 
     A slot is stale when it is behind the window of every request that holds its block. Only the first block that a request holds is in part
     behind its window. So a shared block has stale slots only if it is the first of all that hold it, as many as for the one that is least
@@ -24,33 +24,53 @@ class WindowSlots:
         """Slots behind the window; a shared one counts once."""
         self._block_size, self._window = block_size, window
         self._num_users, self._shares = num_users, shares
-        self._filled: dict[str, int] = {}
-        self._first: dict[str, tuple[int, int]] = {}  # request → its first block, and the stale slots in it
-        self._stale_of: dict[int, dict[str, int]] = {}  # a first block → the requests whose first it is, and their stale slots
-        self._counted: dict[int, int] = {}  # a first block → what of it is in num_stale
+        self._tables: dict[int, list[BlockTable]] = {}  # a block with stale slots → the tables whose first it is
+        self._counted: dict[int, int] = {}  # of these blocks, those that are shared → what of them is in num_stale
 
-    def update(self, request_id: str, table: BlockTable, num_computed: int) -> None:
-        """A request has ``num_computed`` tokens in its blocks now, or other blocks."""
+    def update(self, table: BlockTable, num_computed: int) -> None:
+        """There are ``num_computed`` tokens in a table's blocks now, or its blocks are others."""
         start = table.first * self._block_size
-        filled, stale = max(num_computed - start, 0), max(num_computed + 1 - self._window - start, 0)
-        self.num_filled += filled - self._filled.get(request_id, 0)
-        self._filled[request_id] = filled
-        self._set_first(request_id, table.first_id if stale and self._shares else -1, stale)
+        filled = num_computed - start if num_computed > start else 0
+        self.num_filled += filled - table.num_filled
+        table.num_filled = filled
+        stale = num_computed + 1 - self._window - start
+        if stale <= 0:
+            return
+        if not table.num_stale and self._shares:
+            table.num_stale = stale
+            self._enter(table)
+        elif table.num_stale and self._counted and table.first_id in self._counted:
+            table.num_stale = stale
+            self._recount(table.first_id)
+        else:
+            self.num_stale += stale - table.num_stale
+            table.num_stale = stale
 
-    def forget(self, request_id: str) -> None:
-        """A request holds no blocks any more, or never did."""
-        self.num_filled -= self._filled.pop(request_id, 0)
-        self._set_first(request_id, -1, 0)
-        self._first.pop(request_id, None)
+    def leave(self, table: BlockTable) -> None:
+        """A table is about to give back its first block, or all."""
+        if table.num_stale and self._shares:
+            block = table.first_id
+            self._tables[block].remove(table)
+            if block in self._counted:
+                self._recount(block)
+            else:
+                self.num_stale -= table.num_stale
+            if not self._tables[block]:
+                del self._tables[block]
+                self._counted.pop(block, None)
+        else:
+            self.num_stale -= table.num_stale
+        self.num_filled -= table.num_filled
+        table.num_stale = table.num_filled = 0
 
     def users_changed(self, blocks: BlockIds) -> None:
-        """These blocks have another number of users now; it is enough to name those that still have some."""
-        if self._stale_of:
+        """These blocks have other numbers of users now."""
+        if self._tables:
             for block in blocks.tolist():
-                if block in self._stale_of:
-                    self._count(block)
+                if block in self._tables:
+                    self._recount(block)
 
-    def check_integrity(self, tables: Mapping[str, tuple[BlockTable, int]]) -> None:
+    def check_integrity(self, tables: Collection[tuple[BlockTable, int]]) -> None:
         """Recount, from the tables of all requests and how many tokens each has computed.
 
         Raises:
@@ -58,31 +78,28 @@ class WindowSlots:
         """
         filled = 0
         stale: dict[int, int] = {}  # block → its stale slots
-        for table, computed in tables.values():
+        for table, computed in tables:
             filled += max(computed - table.first * self._block_size, 0)
             for place, block in enumerate(table.held().tolist(), table.first):
                 behind = min(max(computed + 1 - self._window - place * self._block_size, 0), self._block_size)
                 stale[block] = min(behind, stale.get(block, behind))
-        assert self._filled.keys() == tables.keys(), "slots of a request that does not run"
         assert (self.num_filled, self.num_stale) == (filled, sum(stale.values())), "filled or stale slots are miscounted"
 
-    def _set_first(self, request_id: str, block: int, stale: int) -> None:
-        before, count = self._first.get(request_id, (-1, 0))
-        if not self._shares:
-            self.num_stale += stale - count
-        elif before != block and before >= 0:
-            del self._stale_of[before][request_id]
-            if not self._stale_of[before]:
-                del self._stale_of[before]
-            self._count(before)
-        self._first[request_id] = block, stale
-        if block >= 0:
-            self._stale_of.setdefault(block, {})[request_id] = stale
-            self._count(block)
+    def _enter(self, table: BlockTable) -> None:
+        """A table's first block begins to have stale slots."""
+        block = table.first_id
+        self._tables.setdefault(block, []).append(table)
+        if self._num_users(block) > 1:
+            self._counted.setdefault(block, 0)
+            self._recount(block)
+        else:
+            self.num_stale += table.num_stale
 
-    def _count(self, block: int) -> None:
-        firsts = self._stale_of.get(block, {})
-        stale = min(firsts.values()) if firsts and len(firsts) == self._num_users(block) else 0
-        self.num_stale += stale - self._counted.pop(block, 0)
-        if stale:
-            self._counted[block] = stale
+    def _recount(self, block: int) -> None:
+        """A block that is shared, or was, or has just become so."""
+        tables, users = self._tables[block], self._num_users(block)
+        before = self._counted.pop(block) if block in self._counted else tables[0].num_stale
+        now = min(table.num_stale for table in tables) if len(tables) == users else 0
+        if users > 1:
+            self._counted[block] = now
+        self.num_stale += now - before

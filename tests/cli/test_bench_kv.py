@@ -58,7 +58,7 @@ def test_a_real_model_gives_the_same_tokens_under_every_policy(
     assert all(run["output_tok_s"] > 0 and 0 < run["kv_efficiency"] <= 1 for run in result["runs"])
     assert all(meta["machine"][fact] for fact in ("cpu", "cpus", "octavo", "python", "isa", "num_threads"))
     shown = capsys.readouterr().out
-    assert "paged · 64" in shown and "had the same tokens in each" in re.sub(r"\s+", " ", shown)
+    assert "paged, 64" in shown and "had the same tokens in each" in re.sub(r"\s+", " ", shown)
     assert "SIMULATED" not in shown
 
 
@@ -73,7 +73,7 @@ def test_a_report_needs_nothing_outside_itself(load: str, tmp_path: Path, capsys
     assert "http" not in re.sub(r'"data:[^"]*"', "", page)
     assert "Simulated." in page and "30 requests, seed 5" in page
     assert page.count("prefers-color-scheme: dark") == 1 + len(PICTURES)
-    assert "paged · 16" in page and "static · 16" in page
+    assert "paged, 16" in page and "static, 16" in page
     for name in PICTURES:
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 

@@ -100,10 +100,10 @@ def rows(result: dict[str, Any]) -> tuple[Row, list[Row]]:
     """The table: its header, and a row a run. Nothing is stale without sliding windows, so that column may be missing."""
     runs = [run | run["waste"] for run in result["runs"]]
     shown = [(name, label) for name, label in SHARES if name != "stale" or any(run[name] for run in runs)]
-    header = ["policy · block", *(label for _, label in shown), "concur-\nrent", "tok/s", "pre-\nempted"]
+    header = ["policy, block", *(label for _, label in shown), "run-\nning", "tok/s", "pre-\nempted"]
     return header, [
         [
-            f"{run['policy']} · {run['block_size']}",
+            f"{run['policy']}, {run['block_size']}",
             *(f"{100 * run[name]:.1f}" for name, _ in shown),
             f"{run['concurrent']:.1f}",
             f"{run['output_tok_s']:,.0f}",

@@ -56,3 +56,11 @@ def test_a_map_of_a_million_blocks_takes_milliseconds() -> None:
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 0.02
     assert np.array_equal(np.unique(blocks, return_counts=True)[1], [900_000, *[1000] * 100])
+
+
+def test_a_block_behind_a_window_is_nobodys() -> None:
+    sim = Simulation(num_blocks=12, window=6, window_blocks=10, block_size=4, max_num_batched_tokens=64, prefix_index="none")
+    sim.add("a", 17, max_tokens=5)
+    sim.step()  # reads from 12 on
+    _, (full, window) = sim.kv.block_map()
+    assert Counter(full.tolist()) == {0: 5, FREE: 7} and Counter(window.tolist()) == {0: 2, FREE: 8}

@@ -93,7 +93,9 @@ class EngineArgs:
     kv_cache_memory_bytes: int | None = setting(
         None, "KV memory in bytes, exactly; overrides gpu_memory_utilization.", numerics=False, low=1, high=2**50
     )
-    num_gpu_blocks_override: int | None = setting(None, "KV blocks, exactly; overrides both.", numerics=False, low=1, high=2**31 - 1)
+    num_gpu_blocks_override: int | None = setting(
+        None, "KV blocks of each layer group, exactly; overrides both.", numerics=False, low=1, high=2**31 - 1
+    )
     enable_prefix_caching: bool = setting(True, "Share computed KV blocks between equal prefixes.", numerics=False)
     prefix_cache_dir: str | None = setting(
         None, "A folder for KV blocks that the prefix cache has no room for: they are found again, after a restart too.", numerics=False

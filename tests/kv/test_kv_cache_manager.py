@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from octavo.config import KV_POLICIES
+from octavo.errors import InvalidRequestError
 from octavo.kv.kv_cache_manager import KVCacheManager
+from octavo.kv.placement.paged import PagedPlacement
 from octavo.request import EngineCoreRequest, Request
 from octavo.runner.interface import LayerGroup
 from octavo.sampling_params import SamplingParams
@@ -373,3 +375,11 @@ def test_a_shared_block_is_stale_where_all_its_requests_have_left_it_behind() ->
     assert (usage.stale, usage.live) == (3, 1 + 4 + 4)
     kv.free(second)
     assert kv.usage().groups[1].stale == 3
+
+
+def test_what_reserves_cannot_share_behind_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PagedPlacement, "reserves", True)  # as a plugin's may
+    new_manager(windows=(0, 0))
+    new_manager(windows=(0, 6), prefix_index="none")
+    with pytest.raises(InvalidRequestError, match=r"kv_placement = 'paged': it reserves, .* 'none' only, not 'hash'"):
+        new_manager(windows=(0, 6))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from octavo.errors import InvalidRequestError
 from octavo.kv.block_hash import extend_chain, root_hash
 from octavo.kv.block_map import map_blocks
 from octavo.kv.block_pool import BlockPool
@@ -104,6 +105,12 @@ class KVCacheManager:
             for group, pool in zip(self.groups, self.pools, strict=True)
         ]
         self._windows = {i: self._window_slots(i) for i, group in enumerate(self.groups) if group.window}
+        if chosen.caches and any(not self.reaches[i].slides for i in self._windows):
+            raise InvalidRequestError(
+                f"kv_placement = {policies['placement']!r}: it reserves, and in a model with sliding windows that goes with prefix index "
+                f"'none' only, not {policies['prefix_index']!r}",
+                field="kv_placement",
+            )
         self.swap = SwapSpace(self.groups, swap_bytes)
         self.disk = disk
         self.transfers: list[Transfer] = []

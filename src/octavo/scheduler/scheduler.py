@@ -40,7 +40,8 @@ class Scheduler:
     without it), and until a request ends the running only take more. So between two preemptions of a request, one that ranks before it
     ends: it is preempted at most as often as requests that rank before it run during its life. Under fcfs those ran when it first
     started: there are fewer than max_num_seqs. (One that finds its tokens in others' cached blocks, or in the swap space, may resume
-    with less to compute, but not with fewer blocks.)
+    with less to compute, but not with fewer blocks. Layers with a sliding window give blocks back when a prefill is done as well: in
+    such models each prefill of a request that ranks before it counts like an end.)
 
     Another rule for the victim may choose a request that could resume at once, but each request MOST_CHOICES times at most
     (octavo.scheduler.victims). All other victims are the last in rank, so between two of these preemptions of a request, one that ranks

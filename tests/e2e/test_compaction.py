@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from octavo import EngineArgs, SamplingParams
 from octavo.engine.core import EngineCore
 from octavo.request import EngineCoreRequest
@@ -33,9 +31,9 @@ def generate(path: Path, lag: int, **args: object) -> tuple[dict[str, list[tuple
         core.close()
 
 
-@pytest.mark.parametrize("lag", [0, 1])
-def test_kv_18_outputs_are_bit_identical_when_blocks_move_half_way(smollm2_path: Path, lag: int) -> None:
+def test_kv_18_outputs_are_bit_identical_when_blocks_move_half_way(smollm2_path: Path) -> None:
+    """Also with a step in flight while they move."""
     plain, _ = generate(smollm2_path, 0)
-    compacted, num_moved = generate(smollm2_path, lag, kv_policy="contiguous", kv_compaction=True, kv_compaction_blocks=1)
+    compacted, num_moved = generate(smollm2_path, 1, kv_policy="contiguous", kv_compaction=True, kv_compaction_blocks=1)
     assert num_moved > 1
     assert compacted == plain and len(plain["long 1"]) == 100

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
 
 import pytest
 
+from octavo import LLM
 from octavo.engine.async_llm import AsyncLLMEngine
 from octavo.engine.client import InProcessClient
 from octavo.engine.remote import EngineProcess
@@ -72,6 +74,16 @@ def test_a_reset_forgets_what_is_cached(make_args) -> None:
     run(engine)
     assert engine.stats().prefix_hits == 32
     assert engine.reset_prefix_cache() == 3 and engine.reset_prefix_cache() == 0
+
+
+def test_llm_has_the_same_under_vllms_name(make_args) -> None:
+    args = make_args(num_gpu_blocks_override=32)
+    with LLM(args.model, runner_cls=args.runner_cls, max_model_len=256, num_gpu_blocks_override=32) as llm:
+        llm.generate([[5] * 40], PARAMS, use_tqdm=False)
+        report = llm.kv_usage()
+        assert report["groups"][0]["blocks"].count(-2) == llm.reset_prefix_cache() == 3
+        assert json.loads(json.dumps(report)) == report
+        assert llm.reset_prefix_cache() == 0
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -135,6 +137,43 @@ def test_kv_18_a_waiting_request_gets_its_run_and_outputs_are_the_same() -> None
         for name in sim.requests:
             sim.check_output(name)
     assert (started[1], started[0]) == (7, 19)
+
+
+def test_kv_18_random_schedules_with_many_moves() -> None:
+    """Steps in flight, preemption by swap, aborts, drafts: outputs are the scripted ones, and the books balance after each step."""
+    rng = random.Random(18)
+    moved = split = 0
+    for _ in range(25):
+        most = rng.choice([1, 3, 100])
+        sim = Simulation(
+            num_blocks=rng.randrange(8, 24),
+            block_size=rng.choice([1, 4]),
+            max_num_seqs=5,
+            max_num_batched_tokens=24,
+            max_model_len=60,
+            scheduling_policy=rng.choice(["fcfs", "priority"]),
+            swap_blocks=rng.choice([0, 1000]),
+            compaction_blocks=most,
+            max_drafts=rng.randrange(1, 4),
+            lag=rng.randrange(3),
+            **POLICIES | {"placement": rng.choice(["contiguous", "contiguous-best"])},
+        )
+        longest = min(60, sim.kv.capacity)
+        for i in range(25):
+            length = rng.randrange(1, min(20, longest))
+            sim.add(f"r{i}", length, max_tokens=rng.randrange(1, min(20, longest - length + 1) + 1), priority=rng.randrange(3))
+            sim.step()
+            split += any(run.gap for run in sim.kv.pools[0].placement._runs.values())
+            if rng.random() < 0.1:
+                sim.scheduler.abort([f"r{rng.randrange(i + 1)}"])
+        sim.run()
+        sim.check_idle()
+        for name, request in sim.requests.items():
+            if request.finish_reason != "abort":
+                sim.check_output(name)
+        assert max(scheduled.num_moved_blocks for scheduled in sim.scheduled) <= most
+        moved += sim.scheduler.stats().kv_moved_blocks
+    assert moved > 50 and split > 5
 
 
 @pytest.mark.parametrize("placement", ["paged", "static"])

@@ -32,6 +32,7 @@ def parts(policies: dict[str, str], rng: random.Random) -> Simulation:
         lag=rng.randint(0, 1),
         swap_blocks=rng.choice([0, 6]),
         victim=rng.choice(["last", "cheapest"]),
+        compaction_blocks=rng.choice([0, 1, 8]) if policies["placement"].startswith("contiguous") else 0,
         **policies,
     )
 

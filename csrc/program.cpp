@@ -24,6 +24,11 @@ RowsOf parse_rows(const std::string& rows) {
   throw std::invalid_argument("rows: '" + rows + "' is not tokens or logits");
 }
 
+float widen_q8(const Q8Group& group, size_t i) {
+  if (group.outlier != 0.0f && static_cast<size_t>(group.place) == i) return group.outlier;
+  return group.scale * group.codes[i];
+}
+
 float widen_bf16(uint16_t bits) {
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
   float value;
@@ -180,7 +185,7 @@ void Program::read(int number, float* out) const {
       else if (b.kind == BufferKind::kBF16)
         value = widen_bf16(bf16_row(rows, r)[i]);
       else
-        value = q8_row(rows, r)[i / kQ8Group].scale * q8_row(rows, r)[i / kQ8Group].codes[i % kQ8Group];
+        value = widen_q8(q8_row(rows, r)[i / kQ8Group], i % kQ8Group);
       out[r * b.columns + i] = value;
     }
 }

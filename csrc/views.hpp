@@ -10,15 +10,19 @@
 namespace octavo {
 
 // 32 activations quantized to int8, symmetric: value = scale * code, scale = absmax / 127, codes in -127 … 127, round half to even.
-// A row of a q8 buffer is ceil(columns / 32) of these; codes past the row's end are 0.
+// An outlier, one value larger than kOutlierRatio times every other of its group, would leave the others few codes: it is kept as it is,
+// its code is 0, and absmax is that of the others. A row of a q8 buffer is ceil(columns / 32) of these; codes past the row's end are 0.
 struct Q8Group {
   int8_t codes[32];
   float scale;
   float scaled_sum;     // scale * sum of the 32 codes
   int16_t half_sum[2];  // sums of codes 0-15 and 16-31
   int32_t biased;       // -128 * sum of the 32 codes
+  float outlier;        // 0: there is none
+  int32_t place;        // the outlier's, 0 … 31
 };
-static_assert(sizeof(Q8Group) == 48);
+static_assert(sizeof(Q8Group) == 56);
+constexpr float kOutlierRatio = 3.0f;
 
 constexpr size_t kQ8Group = 32;
 

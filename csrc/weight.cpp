@@ -45,6 +45,9 @@ void check_shape(const StoredFormat& format, size_t rows, size_t columns, size_t
   if (columns == 0 || columns >= kMaxDimension || columns % format.block != 0)
     throw std::invalid_argument("columns: " + std::to_string(columns) + " is not a positive multiple of " + std::to_string(format.block) +
                                 ", the block of " + format.name);
+  if (format.block > 1 && columns > kMaxQuantizedColumns)
+    throw std::invalid_argument("columns: " + std::to_string(columns) + " is more than " + std::to_string(kMaxQuantizedColumns) +
+                                ", the most of a quantized matrix");
   const size_t wanted = rows * (columns / format.block * format.block_bytes);
   if (data_bytes != wanted)
     throw std::invalid_argument("data: " + std::to_string(data_bytes) + " bytes, where [" + std::to_string(rows) + ", " +

@@ -4,9 +4,42 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
+// The largest of 32 magnitudes, and the largest of those below it.
+struct Extremes {
+  float largest, next;
+};
+OCTAVO_FN Extremes extremes(F32 a, F32 b) {
+  const float largest = f32_reduce_max(f32_max(a, b));
+  const F32 top = f32_set1(largest), zero = f32_zero();
+  return {largest, f32_reduce_max(f32_max(f32_select_less(a, top, a, zero), f32_select_less(b, top, b, zero)))};
+}
+
+// Takes the one value of that magnitude out of a and b, which both are 16 of the group's 32; false if there are several.
+[[maybe_unused]] bool take_outlier(F32& a, F32& b, float magnitude, Q8Group* group) {
+  float values[32];
+  f32_store(values, a);
+  f32_store(values + 16, b);
+  int32_t count = 0;
+  for (int32_t i = 0; i < 32; ++i) {
+    if (__builtin_fabsf(values[i]) != magnitude) continue;
+    group->place = i;
+    ++count;
+  }
+  if (count != 1) return false;
+  group->outlier = values[group->place];
+  values[group->place] = 0.0f;
+  a = f32_load(values);
+  b = f32_load(values + 16);
+  return true;
+}
+
 // Quantizes 32 values, given as two vectors (absent ones as 0), into *group: codes are round(x * (127 / absmax)), ties to even.
 OCTAVO_FN void quantize_group(F32 a, F32 b, Q8Group* group) {
-  const float absmax = f32_reduce_max(f32_max(f32_abs(a), f32_abs(b)));
+  const Extremes found = extremes(f32_abs(a), f32_abs(b));
+  float absmax = found.largest;
+  group->outlier = 0.0f;
+  group->place = 0;
+  if (found.largest > kOutlierRatio * found.next && take_outlier(a, b, found.largest, group)) absmax = found.next;
   const F32 inverse = f32_set1(absmax > 0.0f ? 127.0f / absmax : 0.0f);
   const I32 ca = i32_from_f32(a * inverse), cb = i32_from_f32(b * inverse);
   i32_store_i8(group->codes, ca);

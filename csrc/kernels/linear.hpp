@@ -2,7 +2,8 @@
 //
 // The sum of an output runs over inputs in rising order, whatever the number of rows: quantized formats add, group by group of 32 (or 16),
 //     float(integer dot product) * (weight scale * activation scale)  [+ offset * (activation scale * sum of codes)]
-// in fp32 with fused multiply-adds; floating formats add product by product (BF16: pair by pair).
+// in fp32 with fused multiply-adds, and then, in the same order, each outlier of the activations times its dequantized weight; floating
+// formats add product by product (BF16: pair by pair).
 // A tile's weights are unpacked to registers once for up to kRowsPerPass rows.
 #pragma once
 
@@ -153,16 +154,112 @@ OCTAVO_FN size_t smaller(size_t a, size_t b) {
   return a < b ? a : b;
 }
 
+// ---- outliers of activations ----
+
+// Which groups of a pass's rows have an outlier. A matrix has at most kMaxQuantizedColumns columns.
+struct Outliers {
+  uint64_t groups[kRowsPerPass][kMaxQuantizedColumns / kQ8Group / 64];
+  bool any[kRowsPerPass];
+};
+
+OCTAVO_FN void find_outliers(const Rows& x, size_t first, size_t rows, Outliers& found) {
+  const size_t groups = (x.columns + kQ8Group - 1) / kQ8Group;
+  for (size_t i = 0; i < rows; ++i) {
+    const Q8Group* row = q8_row(x, first + i);
+    uint64_t seen = 0;
+    for (size_t word = 0; word * 64 < groups; ++word) {
+      uint64_t bits = 0;
+      for (size_t g = word * 64; g < smaller(groups, word * 64 + 64); ++g) bits |= uint64_t{row[g].outlier != 0.0f} << (g % 64);
+      found.groups[i][word] = bits;
+      seen |= bits;
+    }
+    found.any[i] = seen != 0;
+  }
+}
+
+// Vector j of a cell's codes.
+template <WeightType T>
+OCTAVO_FN Bytes load_vector(const uint8_t* cell, size_t j) {
+  constexpr int kBits = Format<T>::kBits;
+  if constexpr (kBits == 8) return bytes_load(cell + 64 * j);
+  if constexpr (kBits == 4 && !Format<T>::kTable) {
+    const Bytes both = bytes_load(cell + 64 * (j / 2));
+    return bytes_and(j % 2 == 0 ? both : bytes_shift<-4>(both), bytes_set1(15));
+  }
+  Bytes u[8];
+  load_codes<T>(cell, u);
+  alignas(64) uint8_t codes[8][64];
+  for (size_t i = 0; i < 8; ++i) bytes_store(codes[i], u[i]);
+  return bytes_load(codes[j]);
+}
+
+// The i-th row picks byte i of each lane in a dot product.
+alignas(64) constexpr int8_t kOnes[16] = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
+
+// sums [16] += the row's outliers times their weights in the tile, in rising order of the groups that ``groups`` has bits of.
+template <WeightType T>
+void add_outliers(const uint8_t* tile, const Q8Group* row, size_t columns, const uint64_t* groups, float* sums) {
+  using F = Format<T>;
+  constexpr size_t kCells = F::kSuper ? 8 : 1;  // to a head
+  F32 sum = f32_load(sums);
+  for (size_t word = 0; word * 64 * kQ8Group < columns; ++word) {
+    for (uint64_t bits = groups[word]; bits != 0; bits &= bits - 1) {
+      const size_t g = word * 64 + static_cast<size_t>(__builtin_ctzll(bits));
+      const uint8_t* head = tile + g / kCells * (kHeadBytes<T> + kCells * kCellBytes<T>);
+      const uint8_t* cell = head + kHeadBytes<T> + g % kCells * kCellBytes<T>;
+      const size_t place = static_cast<size_t>(row[g].place), sub = place / (32 / F::kSubs);
+      const Bytes codes = load_vector<T>(cell, place / 4), one = bytes_broadcast4(kOnes + 4 * (place % 4));
+      constexpr int kStart = F::kZero == 128 && !kBiasedDot ? 0 : -F::kZero;
+      const I32 start = i32_set1(kStart);
+      const F32 weight = f32_from_i32(F::kZero == 128 ? dot_biased(start, codes, one) : dot_u7(start, codes, one));
+      const Scales<T> s = load_scales<T>(head, cell);
+      sum = f32_fma(weight, f32_mul(s.scale[sub], f32_set1(row[g].outlier)), sum);
+      if constexpr (F::kAffine) sum = f32_fma(s.offset[sub], f32_set1(row[g].outlier), sum);
+    }
+  }
+  f32_store(sums, sum);
+}
+
+using AddOutliers = void (*)(const uint8_t* tile, const Q8Group* row, size_t columns, const uint64_t* groups, float* sums);
+
+constexpr AddOutliers kAddOutliers[kWeightTypes] = {nullptr,
+                                                    nullptr,
+                                                    nullptr,
+                                                    add_outliers<WeightType::kQ4_0>,
+                                                    add_outliers<WeightType::kQ4_1>,
+                                                    add_outliers<WeightType::kQ5_0>,
+                                                    add_outliers<WeightType::kQ5_1>,
+                                                    add_outliers<WeightType::kQ8_0>,
+                                                    add_outliers<WeightType::kQ2_K>,
+                                                    add_outliers<WeightType::kQ3_K>,
+                                                    add_outliers<WeightType::kQ4_K>,
+                                                    add_outliers<WeightType::kQ5_K>,
+                                                    add_outliers<WeightType::kQ6_K>,
+                                                    add_outliers<WeightType::kIQ4_NL>};
+
+// Tile ``tile`` of w times ``rows`` rows of x from ``first`` on, into sums.
+OCTAVO_FN void tile_product(const WeightView& w, size_t tile, const Rows& x, size_t first, size_t rows, const Outliers& outliers,
+                            float (*sums)[kTile]) {
+  const size_t type = static_cast<size_t>(w.type);
+  const uint8_t* data = w.data + tile * w.tile_bytes;
+  kTilePass[type](data, row_address(x, first), x.stride, w.columns, rows, sums);
+  if (x.kind != BufferKind::kQ8) return;
+  for (size_t i = 0; i < rows; ++i) {
+    if (outliers.any[i]) kAddOutliers[type](data, q8_row(x, first + i), w.columns, outliers.groups[i], sums[i]);
+  }
+}
+
 // ---- ops ----
 
 void linear(const LinearArgs& args, size_t row_begin, size_t row_end, size_t tile_begin, size_t tile_end) {
   const WeightView& w = args.weight;
-  const TilePass pass = kTilePass[static_cast<size_t>(w.type)];
   alignas(64) float sums[kRowsPerPass][kTile];
+  Outliers outliers;
   for (size_t r = row_begin; r < row_end; r += kRowsPerPass) {
     const size_t rows = smaller(kRowsPerPass, row_end - r);
+    if (args.x.kind == BufferKind::kQ8) find_outliers(args.x, r, rows, outliers);
     for (size_t tile = tile_begin; tile < tile_end; ++tile) {
-      pass(w.data + tile * w.tile_bytes, row_address(args.x, r), args.x.stride, w.columns, rows, sums);
+      tile_product(w, tile, args.x, r, rows, outliers, sums);
       const size_t first = tile * kTile;
       const F32 bias = args.bias != nullptr ? load_columns(args.bias, first, w.rows) : f32_zero();
       for (size_t i = 0; i < rows; ++i) {
@@ -177,16 +274,16 @@ void linear(const LinearArgs& args, size_t row_begin, size_t row_end, size_t til
 
 void gated_linear(const GatedLinearArgs& args, size_t row_begin, size_t row_end, size_t begin, size_t end) {
   const size_t tiles = (args.gate.rows + kTile - 1) / kTile;
-  const TilePass gate_pass = kTilePass[static_cast<size_t>(args.gate.type)], up_pass = kTilePass[static_cast<size_t>(args.up.type)];
+  Outliers outliers;
   alignas(64) float gate[2][kRowsPerPass][kTile] = {}, up[2][kRowsPerPass][kTile] = {};
   for (size_t r = row_begin; r < row_end; r += kRowsPerPass) {
     const size_t rows = smaller(kRowsPerPass, row_end - r);
-    const char* x = row_address(args.x, r);
+    if (args.x.kind == BufferKind::kQ8) find_outliers(args.x, r, rows, outliers);
     for (size_t group = begin; group < end; ++group) {
       const size_t present = smaller(2, tiles - 2 * group);
       for (size_t t = 0; t < present; ++t) {
-        gate_pass(args.gate.data + (2 * group + t) * args.gate.tile_bytes, x, args.x.stride, args.gate.columns, rows, gate[t]);
-        up_pass(args.up.data + (2 * group + t) * args.up.tile_bytes, x, args.x.stride, args.up.columns, rows, up[t]);
+        tile_product(args.gate, 2 * group + t, args.x, r, rows, outliers, gate[t]);
+        tile_product(args.up, 2 * group + t, args.x, r, rows, outliers, up[t]);
       }
       for (size_t i = 0; i < rows; ++i) {
         F32 y[2] = {f32_zero(), f32_zero()};

@@ -9,6 +9,7 @@ enum class WeightType : int32_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ5_1,
 constexpr size_t kWeightTypes = 14;
 
 constexpr size_t kTile = 16;  // outputs in a tile
+constexpr size_t kMaxQuantizedColumns = 1 << 16;
 
 // A packed matrix [rows, columns]: ceil(rows / 16) tiles of tile_bytes each (kernels/packing.hpp draws the layout of a tile).
 struct WeightView {

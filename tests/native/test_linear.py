@@ -17,7 +17,10 @@ ON_ALL_ISAS = pytest.mark.parametrize("isa", ISAS)
 
 
 def rows(tokens: int, columns: int, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((tokens, columns)).astype(np.float32)
+    """Normal values, of which one in fifty is a hundred times as large: groups with one outlier, with several, and with none."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((tokens, columns)) * np.where(rng.random((tokens, columns)) < 0.02, 100, 1)
+    return x.astype(np.float32)
 
 
 def columns_for(fmt: WeightFormat, blocks: int) -> int:
@@ -28,7 +31,7 @@ def products(fmt: WeightFormat, w: np.ndarray, x: np.ndarray) -> tuple[np.ndarra
     """x · wᵀ in float64 as ``Ops.linear`` defines it, and how far fp32 sums in any order may be from it.
 
     A sum of n terms errs by at most n · 2^-24 times the sum of its terms' sizes (Higham, Accuracy and Stability, 4.2). Affine formats add
-    scale · code and an offset, each at most twice the group's largest weight.
+    scale · code and an offset, each at most twice the group's largest weight; so do a group's outliers.
     """
     if fmt.quantized:
         x = dequantize_q8(*quantize_q8(x))
@@ -36,7 +39,7 @@ def products(fmt: WeightFormat, w: np.ndarray, x: np.ndarray) -> tuple[np.ndarra
         x = round_bf16(x)
     group = 32 if fmt.quantized else 1
     largest = np.repeat(np.abs(w).reshape(w.shape[0], -1, group).max(-1), group, axis=1)
-    terms = 4 * (w.shape[1] // group) + 8
+    terms = 6 * (w.shape[1] // group) + 8
     bound = terms * 2.0**-24 * (np.abs(x).astype(np.float64) @ largest.T.astype(np.float64))
     return x.astype(np.float64) @ w.T.astype(np.float64), bound + 1e-30
 

@@ -49,18 +49,44 @@ def test_round_fp16_saturates_instead_of_overflowing() -> None:
     np.testing.assert_array_equal(got, np.asarray([1.0009765625, 65504, -65504], np.float32))
 
 
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 1000))
-def test_q8_errs_by_at_most_half_a_step(rows: int, groups: int, seed: int) -> None:
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 1000), st.sampled_from([1, 5, 1e6]))
+def test_q8_errs_by_at_most_half_a_step(rows: int, groups: int, seed: int, largest: float) -> None:
     x = random(rows, 32 * groups, seed=seed) * 10
-    codes, scales = quantize_q8(x)
-    error = np.abs(dequantize_q8(codes, scales) - x).reshape(rows, groups, 32).max(-1)
+    x[:, 7] *= largest
+    codes, scales, outliers = quantize_q8(x)
+    error = np.abs(dequantize_q8(codes, scales, outliers) - x).reshape(rows, groups, 32).max(-1)
     assert (error <= 0.5001 * scales + 1e-12).all()
     assert np.abs(codes.astype(int)).reshape(rows, groups, 32).max(-1).min() == 127
 
 
+@pytest.mark.parametrize(("largest", "apart"), [(3.0, False), (3.001, True), (-3.001, True), (1e30, True)])
+def test_q8_keeps_a_value_that_is_three_times_every_other(largest: float, apart: bool) -> None:
+    x = np.linspace(-1, 1, 32, dtype=np.float32)[None]
+    x[0, 11] = largest
+    codes, scales, outliers = quantize_q8(x)
+    assert np.flatnonzero(outliers).tolist() == ([11] if apart else [])
+    assert scales[0, 0] == np.float32(1 if apart else abs(largest)) / np.float32(127)
+    assert (codes[0, 11] == 0) == apart
+    if apart:
+        assert dequantize_q8(codes, scales, outliers)[0, 11] == np.float32(largest)
+
+
+def test_q8_of_two_equal_outliers_keeps_neither() -> None:
+    x = np.full((1, 32), 0.5, np.float32)
+    x[0, [3, 30]] = 100, -100
+    codes, scales, outliers = quantize_q8(x)
+    assert not outliers.any() and codes[0, 3] == 127 and codes[0, 30] == -127
+
+
+def test_q8_of_one_value_alone_is_exact() -> None:
+    x = np.zeros((1, 32), np.float32)
+    x[0, 5] = 0.1
+    np.testing.assert_array_equal(dequantize_q8(*quantize_q8(x)), x)
+
+
 def test_q8_of_zeros_is_zero() -> None:
-    codes, scales = quantize_q8(np.zeros((1, 32), np.float32))
-    assert not codes.any() and not scales.any()
+    codes, scales, outliers = quantize_q8(np.zeros((1, 32), np.float32))
+    assert not codes.any() and not scales.any() and not outliers.any()
 
 
 def test_rms_norm_of_rows_and_heads() -> None:

@@ -14,6 +14,8 @@ from octavo.ops.spec import Activation, AttentionSpec, F32Array, Int32Array, KVL
 
 GROUP = 32
 """Inputs that share a scale when activations are quantized to int8."""
+OUTLIER_RATIO = 3.0
+"""One input this many times as large as every other of its group is kept as it is."""
 
 T = TypeVar("T")
 
@@ -120,20 +122,27 @@ def _errs(y: F32Array, codes: Codes) -> npt.NDArray[np.bool_]:
     return errs
 
 
-def quantize_q8(x: F32Array) -> tuple[npt.NDArray[np.int8], F32Array]:
-    """int8 codes [rows, columns] and scales [rows, columns / 32]: symmetric, per row and group of 32, ties to even."""
+def quantize_q8(x: F32Array) -> tuple[npt.NDArray[np.int8], F32Array, F32Array]:
+    """int8 codes [rows, columns], scales [rows, columns / 32] and outliers [rows, columns], which are 0 where there is none.
+
+    Symmetric, per row and group of 32, ties to even. The one value of a group that is larger than OUTLIER_RATIO times every other is an
+    outlier: it is kept as it is, and takes no part in the scale.
+    """
     groups = np.ascontiguousarray(x, np.float32).reshape(x.shape[0], -1, GROUP)
-    absmax = np.abs(groups).max(-1)
-    scale = absmax / np.float32(127)
+    sizes = np.abs(groups)
+    second, largest = np.moveaxis(np.partition(sizes, GROUP - 2, axis=-1)[..., -2:], -1, 0)
+    apart = (largest > np.float32(OUTLIER_RATIO) * second)[..., None] & (sizes == largest[..., None])
+    absmax = np.where(apart.any(-1), second, largest)
     inverse = np.divide(np.float32(127), absmax, out=np.zeros_like(absmax), where=absmax > 0)
-    codes = np.rint(groups * inverse[..., None]).astype(np.int8)
-    return codes.reshape(x.shape), scale
+    codes = np.rint(np.where(apart, np.float32(0), groups) * inverse[..., None]).astype(np.int8)
+    outliers = np.where(apart, groups, np.float32(0))
+    return codes.reshape(x.shape), absmax / np.float32(127), outliers.reshape(x.shape)
 
 
-def dequantize_q8(codes: npt.NDArray[np.int8], scales: F32Array) -> F32Array:
-    """The values that ``quantize_q8``'s codes stand for."""
+def dequantize_q8(codes: npt.NDArray[np.int8], scales: F32Array, outliers: F32Array) -> F32Array:
+    """The values that ``quantize_q8``'s results stand for."""
     groups = codes.reshape(codes.shape[0], -1, GROUP).astype(np.float32)
-    return (groups * scales[..., None]).reshape(codes.shape)
+    return (groups * scales[..., None]).reshape(codes.shape) + outliers
 
 
 def rope_tables(positions: npt.NDArray[np.int32], rope: Rope) -> tuple[F32Array, F32Array]:

@@ -111,7 +111,8 @@ class Ops(Protocol[T]):
         """x [rows, K] times weight [N, K] transposed, plus bias [N] → [rows, N].
 
         The arithmetic follows the weight's format: quantized weights meet activations quantized to int8, symmetric, per row
-        and group of 32 (scale = absmax / 127, round half to even); BF16 weights meet activations rounded to bf16; F32 and F16
+        and group of 32 (scale = absmax / 127, round half to even), but for the one value of a group that is larger than three times every
+        other, which stays fp32; BF16 weights meet activations rounded to bf16; F32 and F16
         weights meet fp32 activations. Sums are in fp32.
         """
 

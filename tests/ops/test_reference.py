@@ -74,7 +74,7 @@ def test_q8_keeps_a_value_that_is_three_times_every_other(largest: float, apart:
 def test_q8_of_two_equal_outliers_keeps_neither() -> None:
     x = np.full((1, 32), 0.5, np.float32)
     x[0, [3, 30]] = 100, -100
-    codes, scales, outliers = quantize_q8(x)
+    codes, _, outliers = quantize_q8(x)
     assert not outliers.any() and codes[0, 3] == 127 and codes[0, 30] == -127
 
 

@@ -67,7 +67,7 @@ struct KVE4M3 {
   using Element = uint8_t;
   static constexpr size_t kPair = 1;
   static constexpr bool kScaled = true;
-  static constexpr float kLargest = 448.0f, kUnit = 256.0f, kBound = 5.0f / 128.0f;
+  static constexpr float kLargest = 448.0f, kUnit = 256.0f, kBound = 1.0f / 32.0f;
   static constexpr float kTops[] = {448, 416, 384, 352, 320, 288, 256, 240};
   static constexpr int kFraction = 3;
   OCTAVO_FN void store(Element* p, F32 a) { minifloat_store<3, 7>(p, a); }
@@ -78,7 +78,7 @@ struct KVE5M2 {
   using Element = uint8_t;
   static constexpr size_t kPair = 1;
   static constexpr bool kScaled = true;
-  static constexpr float kLargest = 57344.0f, kUnit = 1.0f, kBound = 5.0f / 64.0f;
+  static constexpr float kLargest = 57344.0f, kUnit = 1.0f, kBound = 1.0f / 16.0f;
   static constexpr float kTops[] = {57344, 49152, 40960, 32768};
   static constexpr int kFraction = 2;
   OCTAVO_FN void store(Element* p, F32 a) { minifloat_store<2, 15>(p, a); }

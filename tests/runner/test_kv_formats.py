@@ -106,9 +106,9 @@ def test_fp_01_a_layer_that_clips_is_named(caplog: pytest.LogCaptureFixture) -> 
 def test_a_layer_past_the_guarded_share_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     advice, n = KVAdvice("guarded"), 10 * LEAST_VECTORS
     for times in (1, 2, 4):
-        advice.look(KVWrites([n * times] * 4, [n * times // 3] * 4, [n * times // 5] * 4, [0] * 4, [0] * 4))
+        advice.look(KVWrites([n * times] * 4, [n * times * 2 // 3] * 4, [n * times // 3] * 4, [0] * 4, [0] * 4))
     (said,) = warnings(caplog)
-    assert said.startswith("K of layers 0-3: more than 25 %") and "--kv-scales dynamic" in said
+    assert said.startswith("K of layers 0-3: more than 50 %") and "--kv-scales dynamic" in said
 
 
 def test_names_of_layers() -> None:

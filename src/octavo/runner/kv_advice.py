@@ -11,7 +11,7 @@ from octavo.weights.kv_scales import KVScales
 
 logger = logging.getLogger(__name__)
 
-GUARDED_SHARE = 0.25
+GUARDED_SHARE = 0.5
 """Of a layer's K vectors, or V vectors: if more have a scale of their own, the layer's does not fit."""
 CLIPPED_SHARE = 0.01
 """Clipped numbers a vector: the same under static scales."""

@@ -5,6 +5,7 @@ namespace octavo {
 namespace {
 
 using BlockIds = Array<int32_t, 1>;
+using OutBytes = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 nb::tuple read_block(const KVStorage& storage, size_t layer, size_t block) {
   const KVLayerView view = storage.layer(0);
@@ -20,6 +21,18 @@ void copy_blocks(KVStorage& storage, const BlockIds& src, const BlockIds& dst) {
   storage.copy_blocks(src.data(), dst.data(), src.size());
 }
 
+void check_shape(const KVStorage& storage, const char* name, const BlockIds& blocks, size_t rows, size_t columns) {
+  if (rows == blocks.size() && columns == storage.block_bytes()) return;
+  throw std::invalid_argument(std::string(name) + " is [" + std::to_string(rows) + ", " + std::to_string(columns) + "]: it must be [" +
+                              std::to_string(blocks.size()) + ", " + std::to_string(storage.block_bytes()) + "]");
+}
+
+void export_into(const KVStorage& storage, const BlockIds& blocks, OutBytes out) {
+  check_shape(storage, "out", blocks, out.shape(0), out.shape(1));
+  nb::gil_scoped_release release;
+  storage.export_blocks(blocks.data(), blocks.size(), out.data());
+}
+
 nb::object export_blocks(const KVStorage& storage, const BlockIds& blocks) {
   auto data = new_array<uint8_t>({blocks.size(), storage.block_bytes()});
   {
@@ -30,10 +43,7 @@ nb::object export_blocks(const KVStorage& storage, const BlockIds& blocks) {
 }
 
 void import_blocks(KVStorage& storage, const BlockIds& blocks, const Array<uint8_t, 2>& data) {
-  if (data.shape(0) != blocks.size() || data.shape(1) != storage.block_bytes()) {
-    throw std::invalid_argument("data is [" + std::to_string(data.shape(0)) + ", " + std::to_string(data.shape(1)) + "]: it must be [" +
-                                std::to_string(blocks.size()) + ", " + std::to_string(storage.block_bytes()) + "]");
-  }
+  check_shape(storage, "data", blocks, data.shape(0), data.shape(1));
   nb::gil_scoped_release release;
   storage.import_blocks(blocks.data(), blocks.size(), data.data());
 }
@@ -60,6 +70,7 @@ void bind_kv(nb::module_& m) {
       .def_prop_ro("block_bytes", &KVStorage::block_bytes)
       .def("copy_blocks", copy_blocks, nb::arg("src"), nb::arg("dst"))
       .def("export_blocks", export_blocks, nb::arg("blocks"))
+      .def("export_into", export_into, nb::arg("blocks"), nb::arg("out"))
       .def("import_blocks", import_blocks, nb::arg("blocks"), nb::arg("data"))
       .def("counts", read_counts)
       .def("read", read_block, nb::arg("layer"), nb::arg("block"));

@@ -73,11 +73,13 @@ class KVStorage:
     def copy_blocks(self, src: Int32Array, dst: Int32Array) -> None:
         """Block dst[i] becomes what block src[i] was before the call, also where a block is in both.
 
-        This and the next two raise, before anything is moved, IndexError for a block that the storage does not have, and ValueError
+        This and the next three raise, before anything is moved, IndexError for a block that the storage does not have, and ValueError
         for one that would be written twice or for shapes that do not fit.
         """
     def export_blocks(self, blocks: Int32Array) -> BytesArray:
         """A copy of their bytes [blocks, block_bytes]."""
+    def export_into(self, blocks: Int32Array, out: BytesArray) -> None:
+        """The same into memory that is there; fresh memory costs more than the copy."""
     def import_blocks(self, blocks: Int32Array, data: BytesArray) -> None:
         """Set their bytes to ``data`` [blocks, block_bytes], which export_blocks of a storage of the same shape gave."""
     def counts(self) -> npt.NDArray[np.uint64]:

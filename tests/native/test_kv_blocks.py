@@ -33,7 +33,10 @@ def test_a_block_is_all_its_numbers(dtype: str, width: int) -> None:
     assert kv.block_bytes == kv.nbytes // NUM_BLOCKS == 2 * 2 * 8 * 2 * 16 * width
     filled(kv)
     other = storage(dtype)
-    other.import_blocks(ids(5, 0), kv.export_blocks(ids(1, 6)))
+    exported, room = kv.export_blocks(ids(1, 6)), np.zeros((2, kv.block_bytes), np.uint8)
+    kv.export_into(ids(1, 6), room)
+    np.testing.assert_array_equal(room, exported)
+    other.import_blocks(ids(5, 0), exported)
     for layer in range(2):
         np.testing.assert_array_equal(other.read(layer, 5), kv.read(layer, 1))
         np.testing.assert_array_equal(other.read(layer, 0), kv.read(layer, 6))
@@ -80,4 +83,6 @@ def test_two_writes_to_a_block_and_misfits_are_refused() -> None:
         kv.import_blocks(ids(3), data)
     with pytest.raises(ValueError, match="it must be"):
         kv.import_blocks(ids(3, 4), data[:, 1:].copy())
+    with pytest.raises(ValueError, match=r"out is .* it must be"):
+        kv.export_into(ids(3), data)
     assert kv.export_blocks(ids()).shape == (0, kv.block_bytes)

@@ -115,7 +115,7 @@ def test_a_request_that_stops_while_swapped_out_frees_its_memory() -> None:
 def test_what_could_not_be_saved_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sim = small_pool(swap_blocks=10_000)
 
-    def no_memory(group: int, blocks: object) -> None:
+    def no_memory(*args: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(sim.runner, "export_blocks", no_memory)

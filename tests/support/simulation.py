@@ -96,7 +96,7 @@ class SimulatedRunner:
     def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
         self.import_blocks(group, dst, self.export_blocks(group, src))
 
-    def export_blocks(self, group: int, blocks: Int32Array) -> BlockBytes:
+    def export_blocks(self, group: int, blocks: Int32Array, room: BlockBytes | None = None) -> BlockBytes:
         states = [[self.slots.get((group, block, i), -1) for i in range(self.block_size)] for block in blocks.tolist()]
         return np.array(states, np.int64).reshape(len(blocks), -1).view(np.uint8)
 

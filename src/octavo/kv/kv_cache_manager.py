@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -14,7 +13,7 @@ from octavo.kv.block_hash import extend_chain, root_hash
 from octavo.kv.block_map import map_blocks
 from octavo.kv.block_pool import BlockPool
 from octavo.kv.compaction import compact
-from octavo.kv.disk.tier import APART_SECONDS, DiskTier, StillReading
+from octavo.kv.disk.tier import DiskTier, StillReading
 from octavo.kv.guard import PolicyError
 from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, KVGroup, Move, PoolSpec
 from octavo.kv.policies import choose
@@ -28,9 +27,6 @@ from octavo.kv.window_slots import WindowSlots
 from octavo.request import Request
 
 logger = logging.getLogger(__name__)
-
-_SPILLED_AT_ONCE = 16
-"""Blocks, at shutdown."""
 
 
 class Allocation:
@@ -221,7 +217,7 @@ class KVCacheManager:
         if not granted:
             return None
         if hit is not None and hit.stored is not None:
-            self._load(request.request_id, record, hit, hit.stored)
+            self.transfers += hit.loads(request.request_id, [table.view() for table in record.tables], self.block_size)
         return Allocation(self, request.request_id, first, [table.view(first).copy() for table in record.tables])
 
     def mark_computed(self, request: Request, num_tokens: int) -> None:
@@ -286,21 +282,8 @@ class KVCacheManager:
         return moved
 
     def spill_cached(self, deadline: float) -> Iterator[list[SaveBlocks]]:
-        """What to save, batch by batch, so that all cached blocks are on disk, those last to be evicted first. Nothing runs any more.
-
-        Stops at the deadline (time.monotonic).
-        """
-        for group, pool in enumerate(self.pools if self.disk is not None else []):
-            assert self.disk is not None
-            hashes, blocks = pool.cached_blocks()
-            last = time.time()
-            for end in range(len(blocks), 0, -_SPILLED_AT_ONCE):
-                batch = range(max(end - _SPILLED_AT_ONCE, 0), end)
-                used = last - APART_SECONDS * (len(blocks) - end)
-                missing = [i for i in batch if not self.disk.refresh(group, hashes[i], used)]
-                if not self.disk.wait_for_room(deadline):
-                    return
-                yield self.disk.spill(group, [hashes[i] for i in missing], blocks[missing], used)
+        """What to save, batch by batch, so that all cached blocks are on disk; until the deadline (time.monotonic)."""
+        return iter(()) if self.disk is None else self.disk.spill_all([pool.cached_blocks() for pool in self.pools], deadline)
 
     def take_transfers(self) -> list[Transfer]:
         """What the step that is now planned has to move first."""
@@ -441,12 +424,6 @@ class KVCacheManager:
         self.swap.drop(request.request_id)
         if self.disk is not None:
             self.disk.forget(request.request_id)
-
-    def _load(self, request_id: str, record: RequestBlocks, hit: PrefixHit, stored: StoredPrefix) -> None:
-        """Have what was kept outside the pool loaded into the blocks behind the shared ones."""
-        ranges = hit.loaded_blocks(self.block_size)
-        for group, (table, (start, end), (first, source)) in enumerate(zip(record.tables, ranges, stored.parts, strict=True)):
-            self.transfers.append(LoadBlocks(group, table.view(start, end).copy(), source, start - first, request_id))
 
     def _undo(self, request_id: str, num_blocks: int) -> None:
         """A growth did not come about: nothing is loaded into it."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from octavo.kv.interfaces import BlockHash, BlockIds
 from octavo.kv.reach import Reach
-from octavo.kv.transfers import StoredPrefix
+from octavo.kv.transfers import LoadBlocks, StoredPrefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,15 @@ class PrefixHit:
         """Per group, the positions [start, end) of the blocks to be loaded."""
         shared, end = self.num_shared // block_size, -(-self.num_tokens // block_size)
         return [] if self.stored is None else [(max(shared, first), end) for first in self.firsts]
+
+    def loads(self, request_id: str, tables: Sequence[BlockIds], block_size: int) -> list[LoadBlocks]:
+        """What to load into a request's blocks (per group, in order of position) behind the shared ones."""
+        assert self.stored is not None
+        parts = zip(tables, self.loaded_blocks(block_size), self.stored.parts, strict=True)
+        return [
+            LoadBlocks(group, table[start:end].copy(), source, start - first, request_id)
+            for group, (table, (start, end), (first, source)) in enumerate(parts)
+        ]
 
     def extended(self, stored: StoredPrefix, reaches: Sequence[Reach]) -> PrefixHit:
         """This hit and what is stored of the tokens after it: blocks that the later query does not read are left out."""

@@ -26,6 +26,8 @@ class HostBlocks:
     """None until they have been saved."""
     failed: bool = False
     """They could not be saved."""
+    room: BlockBytes | None = None
+    """Where to save them, if that memory is there: fresh memory costs more than the copy."""
 
     def fill(self, data: BlockBytes) -> None:
         """They have been saved."""

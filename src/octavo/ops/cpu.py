@@ -94,8 +94,11 @@ class CpuExecutor:
         """See octavo.runner.transfers.BlockMover, here and below."""
         self._kv[group].copy_blocks(src, dst)
 
-    def export_blocks(self, group: int, blocks: Int32Array) -> npt.NDArray[np.uint8]:
-        return self._kv[group].export_blocks(blocks)
+    def export_blocks(self, group: int, blocks: Int32Array, room: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[np.uint8]:
+        if room is None:
+            return self._kv[group].export_blocks(blocks)
+        self._kv[group].export_into(blocks, room)
+        return room
 
     def import_blocks(self, group: int, blocks: Int32Array, data: npt.NDArray[np.uint8]) -> None:
         self._kv[group].import_blocks(blocks, data)

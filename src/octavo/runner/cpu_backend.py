@@ -90,8 +90,8 @@ class CpuBackend:
     def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
         self._executor.copy_blocks(group, src, dst)
 
-    def export_blocks(self, group: int, blocks: Int32Array) -> npt.NDArray[np.uint8]:
-        return self._executor.export_blocks(group, blocks)
+    def export_blocks(self, group: int, blocks: Int32Array, room: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[np.uint8]:
+        return self._executor.export_blocks(group, blocks, room)
 
     def import_blocks(self, group: int, blocks: Int32Array, data: npt.NDArray[np.uint8]) -> None:
         self._executor.import_blocks(group, blocks, data)

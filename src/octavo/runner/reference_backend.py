@@ -47,7 +47,7 @@ class ReferenceExecutor:
     def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
         self._kv.copy_blocks(group, src, dst)
 
-    def export_blocks(self, group: int, blocks: Int32Array) -> npt.NDArray[np.uint8]:
+    def export_blocks(self, group: int, blocks: Int32Array, room: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[np.uint8]:
         return self._kv.export_blocks(group, blocks)
 
     def import_blocks(self, group: int, blocks: Int32Array, data: npt.NDArray[np.uint8]) -> None:

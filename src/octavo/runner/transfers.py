@@ -15,8 +15,8 @@ class BlockMover(Protocol):
     def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
         """Block dst[i] becomes what src[i] was before the call."""
 
-    def export_blocks(self, group: int, blocks: Int32Array) -> BlockBytes:
-        """A copy of their bytes [blocks, bytes_per_block]."""
+    def export_blocks(self, group: int, blocks: Int32Array, room: BlockBytes | None = None) -> BlockBytes:
+        """A copy of their bytes [blocks, bytes_per_block], in ``room`` if that is of use."""
 
     def import_blocks(self, group: int, blocks: Int32Array, data: BlockBytes) -> None:
         """Set their bytes."""
@@ -42,7 +42,7 @@ def _move(transfer: Transfer, mover: BlockMover) -> None:
         case CopyBlocks(group, src, dst):
             mover.copy_blocks(group, src, dst)
         case SaveBlocks(group, blocks, into):
-            into.fill(mover.export_blocks(group, blocks))
+            into.fill(mover.export_blocks(group, blocks, into.room))
         case LoadBlocks(group, blocks, source, first):
             if source.data is None:
                 raise ValueError("they were never saved")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from octavo.kv.disk.files import BlockFiles
-from octavo.kv.disk.writer import Batch, Writer
+from octavo.kv.disk.writer import BLOCKS_AT_ONCE, Batch, Writer
 from octavo.kv.interfaces import BlockHash, BlockIds, KVGroup
 from octavo.kv.prefix_hit import find_prefix
 from octavo.kv.reach import Reach
@@ -30,22 +29,22 @@ class StillReading(Exception):
 
 
 class SpilledBlocks(HostBlocks):
-    """Blocks on their way to the writer, for which it has reserved ``nbytes``."""
+    """A batch on its way to the writer."""
 
-    __slots__ = ("_batch", "_nbytes", "_writer")
+    __slots__ = ("_batch", "_writer")
 
-    def __init__(self, writer: Writer, batch: Callable[[BlockBytes], Batch], nbytes: int) -> None:
-        super().__init__()
-        self._writer, self._batch, self._nbytes = writer, batch, nbytes
+    def __init__(self, writer: Writer, batch: Batch) -> None:
+        super().__init__(room=batch.buffer[: len(batch.keys)])
+        self._writer, self._batch = writer, batch
 
     def fill(self, data: BlockBytes) -> None:
-        if data.nbytes == self._nbytes:
-            self._writer.put(self._batch(data))
-        else:
-            self.fail()
+        assert self.room is not None
+        if data is not self.room:
+            np.copyto(self.room, data)
+        self._writer.put(self._batch)
 
     def fail(self) -> None:
-        self._writer.release(self._nbytes)
+        self._writer.release(self._batch)
 
 
 @dataclass(slots=True)
@@ -107,23 +106,31 @@ class DiskTier:
     def spill(self, group: int, keys: list[BlockHash], blocks: BlockIds, used: float | None = None) -> list[SaveBlocks]:
         """What to save of blocks that are leaving the index; the last are kept longest. ``used``: when, in seconds since the epoch; now."""
         size = self._block_bytes[group]
-        granted = self._writer.reserve(size, len(keys))
-        dropped = len(keys) - granted
+        dropped = len(keys) - self._writer.reserve(size, len(keys))
         self.num_dropped += dropped
-        if not granted:
-            return []
         last = time.time() if used is None else used
-        times = [last - APART_SECONDS * i for i in reversed(range(granted))]
-        batch = functools.partial(Batch, group, keys[dropped:], times, self._writer.generation)
-        return [SaveBlocks(group, blocks[dropped:], SpilledBlocks(self._writer, batch, granted * size))]
+        saves = []
+        for start in range(dropped, len(keys), BLOCKS_AT_ONCE):
+            part = slice(start, min(start + BLOCKS_AT_ONCE, len(keys)))
+            times = [last - APART_SECONDS * (len(keys) - i) for i in range(part.start, part.stop)]
+            batch = Batch(group, keys[part], times, self._writer.generation, self._writer.take_buffer(size))
+            saves.append(SaveBlocks(group, blocks[part], SpilledBlocks(self._writer, batch)))
+        return saves
 
-    def refresh(self, group: int, key: BlockHash, used: float) -> bool:
-        """A block was used then; False if it is not on disk."""
-        return self._files.touch(key, group, used)
+    def spill_all(self, cached: Sequence[tuple[list[BlockHash], BlockIds]], deadline: float) -> Iterator[list[SaveBlocks]]:
+        """The same of all cached blocks, per group those last that are worth most: these come first, batch by batch, as the disk keeps up.
 
-    def wait_for_room(self, deadline: float) -> bool:
-        """For who has many blocks to spill and time to wait: see Writer.wait_for_room."""
-        return self._writer.wait_for_room(deadline)
+        Stops at the deadline (time.monotonic).
+        """
+        for group, (keys, blocks) in enumerate(cached):
+            now = time.time()
+            for end in range(len(keys), 0, -BLOCKS_AT_ONCE):
+                used = now - APART_SECONDS * (len(keys) - end)
+                batch = range(max(end - BLOCKS_AT_ONCE, 0), end)
+                missing = [i for i in batch if not self._files.touch(keys[i], group, used - APART_SECONDS * (end - i))]
+                if not self._writer.wait_for_room(deadline):
+                    return
+                yield self.spill(group, [keys[i] for i in missing], blocks[missing], used)
 
     # Blocks come back
 
@@ -138,13 +145,19 @@ class DiskTier:
         lookup = self._lookup
         if lookup is None or lookup.request_id != request_id or lookup.start > start:
             self.forget()
-            if start == len(hashes) or not (reaches[0].slides or self._files.has(hashes[start], 0)):
-                return None
-            lookup = self._lookup = _Lookup(request_id, start, self._reader.submit(self._read, hashes, start, reaches))
+            lookup = self._lookup = _Lookup(request_id, start, self._begin(hashes, start, reaches))
         try:
             return lookup.found.result(PATIENCE_SECONDS if patient else 0)
         except TimeoutError:
             raise StillReading from None
+
+    def _begin(self, hashes: list[BlockHash], start: int, reaches: Sequence[Reach]) -> Future[StoredPrefix | None]:
+        """Have the reader read, unless a glance tells that there is nothing."""
+        if start < len(hashes) and (reaches[0].slides or self._files.has(hashes[start], 0)):
+            return self._reader.submit(self._read, hashes, start, reaches)
+        nothing: Future[StoredPrefix | None] = Future()
+        nothing.set_result(None)
+        return nothing
 
     def forget(self, request_id: str | None = None) -> None:
         """What was found for a request, or for any, is not wanted any more."""

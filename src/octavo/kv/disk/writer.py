@@ -9,6 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from octavo.kv.disk.files import BlockFiles, Content
 from octavo.kv.interfaces import BlockHash
 
@@ -16,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 QUEUE_BYTES = 1 << 28
 """Host memory for blocks that wait to be written; when it is full, blocks are dropped rather than waited for."""
+BLOCKS_AT_ONCE = 16
+"""Most blocks in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,12 @@ class Batch:
     keys: list[BlockHash]
     used: list[float]
     generation: int
-    content: Content
+    buffer: Content
+    """[BLOCKS_AT_ONCE, bytes a block]: the blocks' content, in as many rows."""
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.keys) * int(self.buffer.shape[1])
 
 
 class Writer:
@@ -37,6 +46,7 @@ class Writer:
         self.num_written = 0
         self.num_failed = 0
         self._reserved = 0
+        self._buffers: dict[int, list[Content]] = {}
         self._generation = 0
         self._queue: deque[Batch | Path | None] = deque()
         self._changed = threading.Condition()
@@ -44,16 +54,25 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="octavo-kv-write", daemon=True)
         self._thread.start()
 
+    def take_buffer(self, block_bytes: int) -> Content:
+        """[BLOCKS_AT_ONCE, block_bytes], for a batch: memory that was used before, if there is any, whose pages are there."""
+        try:
+            return self._buffers[block_bytes].pop()
+        except (KeyError, IndexError):
+            return np.empty((BLOCKS_AT_ONCE, block_bytes), np.uint8)
+
     def reserve(self, block_bytes: int, count: int) -> int:
-        """Room for up to ``count`` blocks: for how many there is. They are put, or released."""
+        """Room for up to ``count`` blocks: for how many there is. Their batches are put, or released."""
         with self._changed:
             granted = max(0, min(count, (QUEUE_BYTES - self._reserved) // block_bytes))
             self._reserved += granted * block_bytes
             return granted
 
-    def release(self, nbytes: int) -> None:
+    def release(self, batch: Batch) -> None:
+        """A batch is done with, written or not."""
         with self._changed:
-            self._reserved -= nbytes
+            self._buffers.setdefault(batch.buffer.shape[1], []).append(batch.buffer)
+            self._reserved -= batch.nbytes
             self._changed.notify_all()
 
     @property
@@ -101,7 +120,7 @@ class Writer:
                 self._write(item)
 
     def _write(self, batch: Batch) -> None:
-        for key, content, used in zip(batch.keys, batch.content, batch.used, strict=True):
+        for key, content, used in zip(batch.keys, batch.buffer, batch.used, strict=False):
             with self._files_lock:
                 if batch.generation != self._generation:
                     break
@@ -111,4 +130,4 @@ class Writer:
                     if not self.num_failed:
                         logger.warning("a KV block could not be written to the prefix cache on disk: %s (said once)", error)
                     self.num_failed += 1
-        self.release(batch.content.nbytes)
+        self.release(batch)

@@ -20,18 +20,28 @@ def test_gauges_and_counters_follow_the_stats() -> None:
 
     stats = EngineStats(running=3, waiting=2, oldest_waiting_s=1.5, preemptions=4, prompt_tokens=100, generation_tokens=50)
     stats.prefix_queries, stats.prefix_hits, stats.recomputed_tokens = 90, 30, 7
+    stats.swapped_out_blocks, stats.swapped_in_blocks, stats.swap_bytes = 8, 5, 300
+    stats.disk_hits, stats.disk_spilled_blocks, stats.disk_dropped_blocks, stats.disk_corrupt_files, stats.disk_bytes = 16, 9, 2, 1, 900
     expected = {
         "num_requests_running": 3,
         "num_requests_waiting": 2,
-        "oldest_waiting_seconds": 1.5,
         "num_preemptions_total": 4,
         "prompt_tokens_total": 100,
         "generation_tokens_total": 50,
         "prefix_cache_queries_total": 90,
         "prefix_cache_hits_total": 30,
         "recomputed_tokens_total": 7,
+        "kv_swapped_out_blocks_total": 8,
+        "kv_swapped_in_blocks_total": 5,
+        "kv_swap_bytes": 300,
+        "prefix_cache_disk_hits_total": 16,
+        "prefix_cache_disk_spilled_blocks_total": 9,
+        "prefix_cache_disk_dropped_blocks_total": 2,
+        "prefix_cache_disk_corrupt_files_total": 1,
+        "prefix_cache_disk_bytes": 900,
     }
     assert {name: registry.get_sample_value(f"octavo_{name}", LABELS) for name in expected} == expected
+    assert registry.get_sample_value("octavo_oldest_waiting_seconds", LABELS | {"reason": "none"}) == 1.5
     assert registry.get_sample_value("octavo_engine_info", {"isa": "avx2"}) == 1
     assert registry.get_sample_value("octavo_startup_phase_seconds", LABELS | {"phase": "load"}) == 0.5
 

@@ -230,7 +230,7 @@ def test_where_no_request_is_served_a_built_in_policy_takes_over(
     (line,) = [record.message for record in caplog.records]
     assert line == (
         f"kv_{seam} = 'faulty': the plugin x:Faulty, of x 1.0, raised RuntimeError('no luck') in {method}(); its books differ from the "
-        f"pool's, so it is not used any more: kv_{seam} is {fallback} from now on"
+        f"pool's, and what is cached is forgotten: kv_{seam} is {fallback} from now on"
     )
     assert sim.kv.pools[0].replaced == {seam: fallback}
     sim.add("c", 9, max_tokens=6)
@@ -252,6 +252,11 @@ def test_an_admission_that_cannot_learn_does_no_harm(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("seam", "wrong", "told"),
     [
+        (
+            "placement",
+            {"reserves": property(lambda self: 1 // 0)},
+            r"raised ZeroDivisionError\('integer division or modulo by zero'\) in res",
+        ),
         ("placement", {"num_free": 3}, r"counts 3 free and 0 reserved blocks after __init__\(\), of 12 that are not in use"),
         ("placement", {"max_request_blocks": "many"}, r"says max_request_blocks is 'many', which is none of 0 to 12"),
         ("eviction", {"_num_idle": 2}, r"counts 2 blocks after __init__\(\), not 0"),

@@ -186,8 +186,8 @@ class BlockPool:
         if "placement" in seams:
             self.placement = PagedPlacement(self._spec, free=np.flatnonzero(self._ref_counts == 0).astype(np.int32))
         self.replaced |= {seam: FALLBACKS[seam] for seam in seams if seam in FALLBACKS}
-        others = ", ".join(f"kv_{seam} is {name}" for seam, name in self.replaced.items())
-        logger.error("%s; its books differ from the pool's, so it is not used any more: %s from now on", error, others)
+        in_use = ", ".join(f"kv_{seam} is {name}" for seam, name in self.replaced.items()) or "the same policies are built anew"
+        logger.error("%s; its books differ from the pool's, and what is cached is forgotten: %s from now on", error, in_use)
 
     def _fresh(self, seam: str, failed: set[str]) -> Any:
         """A new policy of a seam: the chosen one's like, or the one that takes its place."""

@@ -45,12 +45,15 @@ class _Guard:
         except Exception as error:
             raise self._blame(f"raised {error!r} in {method}()") from error
 
-    def _number(self, name: str, most: int) -> int:
+    def _read(self, name: str) -> Any:
         """A property's value, or __len__'s."""
         try:
-            value = len(self._policy) if name == "__len__" else getattr(self._policy, name)
+            return len(self._policy) if name == "__len__" else getattr(self._policy, name)
         except Exception as error:
             raise self._blame(f"raised {error!r} in {name}") from error
+
+    def _number(self, name: str, most: int) -> int:
+        value = self._read(name)
         if not isinstance(value, (int, np.integer)) or not 0 <= value <= most:
             raise self._blame(f"says {name} is {value!r}, which is none of 0 to {most}")
         return int(value)
@@ -114,7 +117,7 @@ class GuardedPlacement(_BlockGuard):
         self.num_free = self.num_reserved = self.largest_free_run = 0
         self._recount("__init__")
         self.max_request_blocks = self._number("max_request_blocks", spec.num_blocks)
-        self.reserves = bool(policy.reserves)
+        self.reserves = bool(self._read("reserves"))
 
     def _recount(self, method: str) -> None:
         left = len(self._marked) - self._num_marked

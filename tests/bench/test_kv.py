@@ -139,6 +139,17 @@ def test_every_policy_is_tried_at_16_and_paged_at_all_sizes() -> None:
     assert plan.plan_trials(["static", "paged"], [8, 32]) == [Trial(p, s) for p in ("static", "paged") for s in (8, 32)]
 
 
+def test_any_choice_of_policies_can_be_tried_by_its_seams(workload: Workload) -> None:
+    (trial,) = plan.plan_trials(["paged/radix/cost/predicted"], None)
+    args = plan.trial_args(EngineArgs(), trial, workload, 768)
+    assert args.kv_policies() == {"placement": "paged", "prefix_index": "radix", "eviction": "cost", "admission": "predicted"}
+    assert simulation(workload).run(trial).measures.kv_efficiency > 0.8
+    with pytest.raises(InvalidRequestError, match="kv_eviction = 'mru': choose one of lru"):
+        plan.plan_trials(["paged/hash/mru/optimistic"], None)
+    with pytest.raises(InvalidRequestError, match="do not go together"):
+        plan.plan_trials(["static/hash/lru/guaranteed"], None)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [({"kv_policy": "static"}, "use --policies"), ({"block_size": 32}, "--block-sizes"), ({"num_gpu_blocks_override": 9}, "--pool-tokens")],

@@ -10,6 +10,7 @@ from typing import Any
 from octavo.bench.workload import Workload
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
+from octavo.kv.policies import choose
 
 POLICIES: dict[str, dict[str, Any]] = {
     "static": {"kv_policy": "static"},
@@ -22,6 +23,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "paged-predicted": {"kv_policy": "paged", "kv_admission": "predicted"},
 }
 """Settings of EngineArgs by the name in the result; ``paged`` is optimistic and shares prefixes."""
+SEAMS = ("placement", "prefix_index", "eviction", "admission")
+"""A policy that is none of POLICIES is one choice a seam, by slashes: paged/radix/cost/predicted; plugins are chosen so, too."""
 BLOCK_SIZE = 16
 """Compared under every policy."""
 BLOCK_SIZES = (8, 16, 32, 64)
@@ -51,12 +54,12 @@ def plan_trials(policies: Sequence[str] | None, block_sizes: Sequence[int] | Non
     """Each policy at each block size; without ``block_sizes`` at BLOCK_SIZE, and ``paged`` at BLOCK_SIZES.
 
     Raises:
-        InvalidRequestError: for a policy that is unknown, or a block size that no kernel has.
+        InvalidRequestError: for a policy that is unknown or whose choices do not go together, or a block size that no kernel has.
     """
     available = available_policies()
     for name in policies or ():
         if name not in available:
-            raise InvalidRequestError(f"policies = {name!r}: choose among {', '.join(available)}", field="policies")
+            _check_seams(name, available)
     for size in block_sizes or ():
         if size not in BLOCK_SIZES:
             raise InvalidRequestError(f"block_sizes = {size}: choose among {', '.join(map(str, BLOCK_SIZES))}", field="block_sizes")
@@ -64,6 +67,21 @@ def plan_trials(policies: Sequence[str] | None, block_sizes: Sequence[int] | Non
         Trial(name, size) for name in policies or available for size in block_sizes or (BLOCK_SIZES if name == "paged" else (BLOCK_SIZE,))
     ]
     return list(dict.fromkeys(trials))
+
+
+def _check_seams(name: str, available: list[str]) -> None:
+    chosen = name.split("/")
+    if len(chosen) != len(SEAMS):
+        known = f"choose among {', '.join(available)}, or name one choice a seam: {'/'.join(SEAMS)}"
+        raise InvalidRequestError(f"policies = {name!r}: {known}", field="policies")
+    choose(dict(zip(SEAMS, chosen, strict=True)))
+
+
+def _settings(policy: str) -> dict[str, Any]:
+    """Settings of EngineArgs for a policy that plan_trials accepted."""
+    if policy in POLICIES:
+        return POLICIES[policy]
+    return {f"kv_{seam}": name for seam, name in zip(SEAMS, policy.split("/"), strict=True)}
 
 
 def check_args(args: EngineArgs) -> None:
@@ -109,5 +127,5 @@ def trial_args(args: EngineArgs, trial: Trial, workload: Workload, tokens: int) 
             f"max_model_len = {limit}: the longest request of {workload.name} may need {workload.max_model_len} tokens",
             field="max_model_len",
         )
-    settings = POLICIES[trial.policy] | {"block_size": trial.block_size, "num_gpu_blocks_override": tokens // trial.block_size}
+    settings = _settings(trial.policy) | {"block_size": trial.block_size, "num_gpu_blocks_override": tokens // trial.block_size}
     return dataclasses.replace(args, **settings, max_model_len=limit)

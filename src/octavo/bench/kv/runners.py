@@ -52,8 +52,8 @@ class VirtualClock:
 class StepCost:
     """What a step is taken to last: a fixed part, and so much for each token and for each position that one attends to. Seconds.
 
-    The defaults come within a third of what docs/benchmarks.md has for smollm2 on two cores: 3.7 ms for one token of one stream, 20.6 ms for
-    32 of them, 145 ms for a prefill of 512. (Fitted by least squares; a cost that is linear cannot meet all three.)
+    The defaults come within a third of what docs/benchmarks.md has for smollm2 on two cores: 3.7 ms for a token of one stream, 20.6 ms
+    for 32 of them, 145 ms for a prefill of 512. (Fitted by least squares; a cost that is linear cannot meet all three.)
     """
 
     fixed: float = 3.5e-3

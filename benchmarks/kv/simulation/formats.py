@@ -30,8 +30,8 @@ class Format:
 
 
 FORMATS = {
-    "fp8_e4m3": Format((448, 416, 384, 352, 320, 288, 256, 240), lambda x: x.to(torch.float8_e4m3fn).float(), 5 / 128),
-    "fp8_e5m2": Format((57344, 49152, 40960, 32768), lambda x: x.to(torch.float8_e5m2).float(), 5 / 64),
+    "fp8_e4m3": Format((448, 416, 384, 352, 320, 288, 256, 240), lambda x: x.to(torch.float8_e4m3fn).float(), 1 / 32),
+    "fp8_e5m2": Format((57344, 49152, 40960, 32768), lambda x: x.to(torch.float8_e5m2).float(), 1 / 16),
     "int8": Format((127,), torch.round, 1 / 64),
 }
 

@@ -46,3 +46,21 @@ def test_kv_21_fp_09_shared_prefix_8_bit_kv_and_concurrency(smollm2_path: Path, 
     with engine(smollm2_path, dtype, scales, max_num_batched_tokens=100, num_gpu_blocks_override=96, block_size=8) as llm:
         together = ask(llm, PROMPTS)
     assert [bits(output) for output in together] == [bits(output) for output in serial]
+
+
+@pytest.mark.slow
+def test_fp_10_kv_saved_in_one_format_is_a_miss_in_another(smollm2_path: Path, tmp_path: Path) -> None:
+    """And a hit in its own, after a restart."""
+
+    def answers(dtype: str, scales: str = "auto", **settings: object) -> tuple[list[list[tuple[int, float]]], int]:
+        with engine(smollm2_path, dtype, scales, num_gpu_blocks_override=48, **settings) as llm:
+            outputs = ask(llm, PROMPTS[:1]) + ask(llm, [PROMPTS[1][150:]])
+        return [bits(output) for output in outputs], outputs[0].num_cached_tokens
+
+    plain, _ = answers("auto")
+    saved, _ = answers("fp8", prefix_cache_dir=str(tmp_path))
+    assert any(tmp_path.iterdir())
+    assert answers("auto", prefix_cache_dir=str(tmp_path)) == (plain, 0)
+    assert answers("fp8", "dynamic", prefix_cache_dir=str(tmp_path))[1] == 0
+    found, hits = answers("fp8", prefix_cache_dir=str(tmp_path))
+    assert found == saved and hits >= 288

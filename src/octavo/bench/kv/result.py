@@ -88,9 +88,9 @@ SHARES: tuple[tuple[str, str], ...] = (
     ("kv_efficiency", "effi-\nciency"),
     ("live_of_total", "live/\ntotal"),
     ("tail", "tail"),
-    ("reserved", "re-\nserved"),
+    ("reserved", "res-\nerved"),
     ("stale", "stale"),
-    ("external", "exter-\nnal"),
+    ("external", "ext-\nernal"),
     ("fragmentation", "frag-\nment."),
 )
 """Shown in percent; the first and the last two are no parts of one whole."""
@@ -100,7 +100,7 @@ def rows(result: dict[str, Any]) -> tuple[Row, list[Row]]:
     """The table: its header, and a row a run. Nothing is stale without sliding windows, so that column may be missing."""
     runs = [run | run["waste"] for run in result["runs"]]
     shown = [(name, label) for name, label in SHARES if name != "stale" or any(run[name] for run in runs)]
-    header = ["policy, block", *(label for _, label in shown), "run-\nning", "tok/s", "pre-\nempted"]
+    header = ["policy, block", *(label for _, label in shown), "run-\nning", "tok/s", "pre-\nempt"]
     return header, [
         [
             f"{run['policy']}, {run['block_size']}",

@@ -35,9 +35,9 @@ def test_fp_10_a_restarted_engine_finds_the_prefix_and_one_of_other_numerics_doe
     warm = ask(smollm2_path, prefix_cache_dir=folder, num_threads=1, max_num_batched_tokens=64)
     assert (cold.num_cached_tokens, warm.num_cached_tokens) == (0, 80)
     assert bits(plain) == bits(cold) == bits(warm)
-    other = ask(smollm2_path, prefix_cache_dir=folder, kv_cache_dtype="fp16")
+    other = ask(smollm2_path, prefix_cache_dir=folder, kv_cache_dtype="fp8")
     assert other.num_cached_tokens == 0
-    assert ask(smollm2_path, prefix_cache_dir=folder, kv_cache_dtype="fp16").num_cached_tokens == 80
+    assert ask(smollm2_path, prefix_cache_dir=folder, kv_cache_dtype="fp8").num_cached_tokens == 80
     assert len(list(Path(folder).glob("v1-*"))) == 2
 
 

@@ -136,7 +136,10 @@ def test_the_recommendation_follows_its_rule():
     worse = record("fp8_e4m3", "dynamic", 0.013, 1.94, 1.3)
     best = recommend([bf16, slow, large, worse, good])
     assert (best.dtype, best.scales) == ("int8", "dynamic")
-    none = recommend([bf16, slow, large])
+    assert best.decode_vs_bf16 == 1.1
+    only_slow = recommend([bf16, slow, large])
+    assert (only_slow.dtype, only_slow.scales, only_slow.decode_vs_bf16) == ("int8", "guarded", 0.9)
+    none = recommend([bf16, large])
     assert (none.dtype, none.scales) == ("bf16", None)
 
 
@@ -172,12 +175,14 @@ def test_tokens_are_bounded_by_text_and_context():
 def test_tables_say_it_in_both_forms():
     runs = [record("bf16", None, 0.0001, 1.0, 1.0), record("int8", "guarded", 0.0012, 1.94, 1.1)]
     guard = {"dtype": "int8", "speed": [{"context": 2048, "decode_percent": 3.25, "prefill_percent": -1.0}], "guarded_share": [0.0, 0.5]}
-    report = {"tokens": 4096, "runs": runs, "guard": [guard], "recommendation": {"dtype": "int8", "scales": "guarded", "rule": "the best"}}
+    best = {"dtype": "int8", "scales": "guarded", "decode_vs_bf16": 1.1, "rule": "the best"}
+    report = {"tokens": 4096, "runs": runs, "guard": [guard], "recommendation": best}
     page = tables.markdown(report)
     assert "| int8 guarded | 0.00120 | 0.0012 | 99.00 % | 9.0000 | 10 | 7 | 1.94 × |" in page
     assert "| int8 guarded | 1.10 × | 1.00 × |" in page
     assert "| int8 | +3.2 % | -1.0 % | 25.0 % | 50.0 % | 1 |" in page
-    assert page.endswith("Recommended 8-bit KV: --kv-cache-dtype int8 --kv-scales guarded (the best).")
+    assert "Recommended 8-bit KV: --kv-cache-dtype int8 --kv-scales guarded, which decodes at 1.10 times the speed" in page
+    assert page.endswith("(rule: the best).")
     out = io.StringIO()
     tables.show(report, Console(file=out, width=140))
     assert "int8 guarded" in out.getvalue() and "+3.2 %" in out.getvalue()

@@ -43,6 +43,7 @@ _PREFIX = struct.Struct("<8sIIQ32s")
 _CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = _PREFIX.size + _CHECKSUM.size
 
+_MODEL = re.compile(r"v\d+-[0-9a-f]{16}")
 _OURS = re.compile(r"[0-9a-f]{64}-\d+\.kv")
 _UNFINISHED = ".unfinished-"
 _CLEARED = ".cleared-"
@@ -143,7 +144,7 @@ class BlockFiles:
     def clear(self) -> Path:
         """Forget all blocks of this model, at once; what they were is then in a folder to be removed."""
         self._count += 1
-        cleared = self._directory / f"{_CLEARED}{os.getpid()}-{self._count}"
+        cleared = self._directory / f"{_CLEARED}{os.getpid()}-{id(self):x}-{self._count}"
         with contextlib.suppress(OSError):
             os.rename(self._folder, cleared)
         return cleared
@@ -186,20 +187,32 @@ class BlockFiles:
 
     def _scan(self) -> Iterator[tuple[float, int, str]]:
         """Every block file in the folder, of every model: when it was used last, its size, its path."""
-        for path in self._directory.glob("v*-*/[0-9a-f][0-9a-f]/*.kv"):
-            if _OURS.fullmatch(path.name):
-                with contextlib.suppress(OSError):
-                    facts = path.lstat()
-                    if stat.S_ISREG(facts.st_mode):
-                        yield facts.st_mtime, facts.st_size, str(path)
+        models = (model for model in _entries(self._directory) if _MODEL.fullmatch(model.name))
+        shards = (shard for model in models for shard in _entries(model))
+        for file in (file for shard in shards for file in _entries(shard)):
+            with contextlib.suppress(OSError):
+                if _OURS.fullmatch(file.name) and file.is_file(follow_symlinks=False):
+                    facts = file.stat(follow_symlinks=False)
+                    yield facts.st_mtime, facts.st_size, file.path
 
     def _remove_stale(self) -> None:
         """Clean up after processes that died."""
         before = time.time() - _STALE_SECONDS
-        for path in [*self._directory.glob(f"{_CLEARED}*"), *self._directory.glob(f"*/*/{_UNFINISHED}*")]:
+        cleared = [entry for entry in _entries(self._directory) if entry.name.startswith(_CLEARED)]
+        unfinished = [entry for shard in _entries(self._folder) for entry in _entries(shard) if entry.name.startswith(_UNFINISHED)]
+        for entry in [*cleared, *unfinished]:
             with contextlib.suppress(OSError):
-                if path.lstat().st_mtime < before:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                if entry.stat(follow_symlinks=False).st_mtime < before:
+                    shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+
+
+def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing, if it is none or has just been removed."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
 
 
 def _holds(descriptor: int, key: BlockHash, group: int, content: Content) -> bool:

@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from octavo import LLM, SamplingParams
 from octavo.outputs import EngineStats
@@ -24,11 +23,10 @@ def generate(path: Path, **settings: object) -> tuple[list[tuple[list[int], byte
     return [(output.token_ids, np.asarray(each).tobytes()) for output, each in zip(outputs, values, strict=True)], stats
 
 
-@pytest.mark.parametrize("victim", ["last", "cheapest"])
-def test_swapping_changes_no_bits_and_computes_nothing_again(smollm2_path: Path, victim: str) -> None:
+def test_swapping_changes_no_bits_and_computes_nothing_again(smollm2_path: Path) -> None:
     expected, stats = generate(smollm2_path, num_gpu_blocks_override=64)
     assert stats.preemptions == 0
-    swapped, stats = generate(smollm2_path, num_gpu_blocks_override=14, preemption_mode="swap", preemption_victim=victim)
+    swapped, stats = generate(smollm2_path, num_gpu_blocks_override=14, preemption_mode="swap", preemption_victim="cheapest")
     assert stats.preemptions > 0 and stats.swapped_in_blocks == stats.swapped_out_blocks > 0
     assert stats.recomputed_tokens == 0 and stats.swap_bytes == 0
     assert swapped == expected

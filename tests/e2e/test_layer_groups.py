@@ -103,6 +103,8 @@ def test_a_second_turn_finds_its_prefix_in_every_group(folder: Path) -> None:
         core.add_request(EngineCoreRequest("second", prompt, params))
         outputs = [output for _ in range(20) for output in core.step().outputs]
         assert outputs[-1].num_cached_tokens == 149 // 16 * 16
+        groups = " in 64 (full) and 64 (window16) blocks of 16" if folder.name.startswith("gemma3") else " in 64 blocks of 16"
+        assert groups in core.info.describe()[1]
     finally:
         core.close()
 

@@ -17,7 +17,7 @@ ROUND = 200
 
 
 def parts(policies: dict[str, str], rng: random.Random) -> Simulation:
-    """A small pool, so that requests are preempted, and settings at random."""
+    """A small pool, so that requests are preempted, and settings at random; often with a second layer group that has a window."""
     block_size = rng.choice([4, 8])
     num_blocks = rng.randint(8, 24)
     static = policies["placement"] == "static"
@@ -33,6 +33,8 @@ def parts(policies: dict[str, str], rng: random.Random) -> Simulation:
         swap_blocks=rng.choice([0, 6]),
         victim=rng.choice(["last", "cheapest"]),
         compaction_blocks=rng.choice([0, 1, 8]) if policies["placement"].startswith("contiguous") else 0,
+        window=rng.choice([0, 5, 12]),
+        window_blocks=rng.randint(8, 24) if policies["placement"] == "paged" else num_blocks,
         **policies,
     )
 

@@ -100,13 +100,7 @@ class KVCacheManager:
             Reach.of(block_size, group.window, not pool.placement.reserves, max_tokens_in_flight)
             for group, pool in zip(self.groups, self.pools, strict=True)
         ]
-        self._windows = {i: self._window_slots(i) for i, group in enumerate(self.groups) if group.window}
-        if chosen.caches and any(not self.reaches[i].slides for i in self._windows):
-            raise InvalidRequestError(
-                f"kv_placement = {policies['placement']!r}: it reserves, and in a model with sliding windows that goes with prefix index "
-                f"'none' only, not {policies['prefix_index']!r}",
-                field="kv_placement",
-            )
+        self._windows = self._count_windows(policies)
         self.swap = SwapSpace(self.groups, swap_bytes)
         self.disk = disk
         self.transfers: list[Transfer] = []
@@ -122,6 +116,18 @@ class KVCacheManager:
         if disk is not None:
             for group, pool in enumerate(self.pools):
                 pool.spill_to(functools.partial(self._spill, disk, group))
+
+    def _count_windows(self, policies: Mapping[str, str]) -> dict[int, WindowSlots]:
+        """Of each group with a sliding window."""
+        windows = {i: reach for i, reach in enumerate(self.reaches) if reach.window}
+        if policies["prefix_index"] != "none" and any(not reach.slides for reach in windows.values()):
+            raise InvalidRequestError(
+                f"kv_placement = {policies['placement']!r}: it reserves, and in a model with sliding windows that goes with prefix index "
+                f"'none' only, not {policies['prefix_index']!r}",
+                field="kv_placement",
+            )
+        size = self.block_size
+        return {i: WindowSlots(size, reach.window, self.pools[i].num_users, shares=reach.slides) for i, reach in windows.items()}
 
     # What could be
 
@@ -453,10 +459,6 @@ class KVCacheManager:
             self._ledger.add(record)
         else:
             del self._records[request_id]
-
-    def _window_slots(self, group: int) -> WindowSlots:
-        pool, reach = self.pools[group], self.reaches[group]
-        return WindowSlots(self.block_size, reach.window, pool.num_users, shares=reach.slides)
 
     def _group_usage(self, i: int, wanted: int) -> GroupUsage:
         group, pool, size, window = self.groups[i], self.pools[i], self.block_size, self._windows.get(i)

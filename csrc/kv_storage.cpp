@@ -150,7 +150,7 @@ void KVStorage::read(size_t layer_index, size_t block, float* k, float* v) const
   for (size_t t = 0; t < size; ++t) {
     for (size_t h = 0; h < heads; ++h) {
       const size_t start = block * shape_.block_stride + h * size * dim;
-      const size_t own = own_bytes_ > 0 ? kv_own_index(view, h, block * size + t) : 0;
+      const size_t own = own_bytes_ > 0 ? kv_own_index(view, block, h, t) : 0;
       const float k_scale = view.k_scale * (own_bytes_ > 0 ? widen_bf16(view.k_own[own]) : 1.0f);
       const float v_scale = view.v_scale * (own_bytes_ > 0 ? widen_bf16(view.v_own[own]) : 1.0f);
       for (size_t e = 0; e < dim; ++e) {

@@ -124,7 +124,7 @@ OCTAVO_FN void find_scales(const KVLayerView& kv, const AttentionItem& item, siz
   if (kv.scales == KVScales::kStatic) return;
   for (size_t g = span.begin / kGranule; g * kGranule < span.end; ++g) {
     const size_t position = split * kSplit + g * kGranule, block = static_cast<size_t>(item.blocks[position / kv.block_size]);
-    const size_t own = kv_own_index(kv, item.kv_head, block * kv.block_size + position % kv.block_size);
+    const size_t own = kv_own_index(kv, block, item.kv_head, position % kv.block_size);
     f32_store_partial(scales.k + g * kGranule, bf16_load_partial(kv.k_own + own, kGranule) * f32_set1(k_scale), kGranule);
     f32_store_partial(scales.v + g * kGranule, bf16_load_partial(kv.v_own + own, kGranule) * f32_set1(v_scale), kGranule);
   }

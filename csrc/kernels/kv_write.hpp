@@ -162,7 +162,7 @@ OCTAVO_FN void write_head_as(const KVLayerView& kv, size_t slot, size_t head, co
   float scaled_k[KV::kScaled ? kMaxHeadDim : 1], scaled_v[KV::kScaled ? kMaxHeadDim : 1];
   if constexpr (KV::kScaled) {
     const bool owned = kv.scales != KVScales::kStatic;
-    const size_t own = kv_own_index(kv, head, slot);
+    const size_t own = kv_own_index(kv, slot / kv.block_size, head, slot % kv.block_size);
     scale_vector<KV>(kv.scales, k, kv.head_dim, kv.k_scale, scaled_k, owned ? kv.k_own + own : nullptr, counts.guarded_k, counts.clipped_k);
     scale_vector<KV>(kv.scales, v, kv.head_dim, kv.v_scale, scaled_v, owned ? kv.v_own + own : nullptr, counts.guarded_v, counts.clipped_v);
     ++counts.vectors;

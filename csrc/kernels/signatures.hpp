@@ -113,8 +113,8 @@ struct KVLayerView {
 };
 
 // Of a token's own scales, from block 0's on. An 8-bit number is a byte, so block_stride is bytes here.
-OCTAVO_INLINE size_t kv_own_index(const KVLayerView& kv, size_t head, size_t slot) {
-  return slot / kv.block_size * (kv.block_stride / sizeof(uint16_t)) + head * kv.block_size + slot % kv.block_size;
+OCTAVO_INLINE size_t kv_own_index(const KVLayerView& kv, size_t block, size_t head, size_t token) {
+  return block * (kv.block_stride / sizeof(uint16_t)) + head * kv.block_size + token;
 }
 
 // Tokens in a tile of K.

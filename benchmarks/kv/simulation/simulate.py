@@ -1,6 +1,6 @@
 """What each KV dtype and scale mode of the engine costs in fidelity, in transformers and fp32; and the engine's report beside it.
 
-usage: python -m benchmarks.kv.simulation.simulate [smollm2] [--tokens 2048] [--output FILE] [--report FILE]
+usage: python -m benchmarks.kv.simulation.simulate [smollm2] [--tokens 2048] [--output FILE] [--report FILE] [--simulated FILE]
 
 --report is what `octavo kv-report MODEL --dtype float32 --tokens 2048 --output FILE` wrote: exit status 1 where its KL is over 1.15 times
 the simulation's. (As served, activations are int8, whose roundings flip at the least change of K or V: that alone is more than the KL of

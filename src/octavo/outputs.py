@@ -69,7 +69,7 @@ class TokenLogprobs(msgspec.Struct, array_like=True):
     rank: int
 
 
-class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True):
+class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     """What one step brought one request."""
 
     request_id: str

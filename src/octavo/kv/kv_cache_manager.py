@@ -44,6 +44,11 @@ class Allocation:
         self.new_blocks = new_blocks
         """Per group: the blocks appended, shared ones included; -1 for those of a prefix that a sliding window has left behind."""
 
+    @property
+    def tentative(self) -> bool:
+        """Whether there is something to commit, or to roll back."""
+        return self._manager is not None
+
     def commit(self) -> None:
         self._manager = None
 

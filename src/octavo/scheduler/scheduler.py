@@ -125,7 +125,7 @@ class Scheduler:
 
     def _next(self, step: Step) -> Request | None:
         """Whose turn it is."""
-        head = self.waiting.peek() if step.admitting else None
+        head = self.waiting.peek() if step.blocked is None else None
         if step.position < len(self.running):
             request = self.running[step.position]
             if head is None or request.service_class <= head.service_class:
@@ -296,7 +296,7 @@ class Scheduler:
         """One request's share of a step; ``end`` is its num_computed_tokens after the step."""
         request_id = request.request_id
         request.in_flight.popleft()
-        if (error := output.errors.get(request_id)) is not None:
+        if output.errors and (error := output.errors.get(request_id)) is not None:
             return self._end(request, Stop(FinishReason.ERROR), error=error)
         token_ids = output.sampled.get(request_id, [])
         if bool(token_ids) != (end == request.num_tokens):
@@ -311,7 +311,7 @@ class Scheduler:
                 return result
         if request.num_prompt_tokens_done < request.num_prompt_tokens:
             self._count_prompt(request, end)
-        prompt_logprobs = output.prompt_logprobs.get(request_id)
+        prompt_logprobs = output.prompt_logprobs.get(request_id) if output.prompt_logprobs else None
         if prompt_logprobs:
             request.num_prompt_logprobs_sent += len(prompt_logprobs)
         if not token_ids and not prompt_logprobs:
@@ -320,7 +320,7 @@ class Scheduler:
         result = EngineCoreOutput(
             request_id, token_ids[:kept], new_prompt_logprobs=prompt_logprobs, num_cached_tokens=request.num_cached_tokens
         )
-        if (logprobs := output.logprobs.get(request_id)) is not None:
+        if output.logprobs and (logprobs := output.logprobs.get(request_id)) is not None:
             result.new_logprobs = logprobs[:kept]
         return result if stop is None else self._end(request, stop, result)
 

@@ -38,16 +38,11 @@ class Step:
     position: int = 0
     """The running requests before it have had their turn."""
     blocked: WaitReason | None = None
-    """Why the head of the queue has to wait; nobody behind it may pass."""
+    """Why the head of the queue has to wait; nobody behind it may pass. None: it may still start."""
     ends: list[tuple[Request, int]] = field(default_factory=list)
     """Each request scheduled, and its num_computed_tokens after the step."""
     starts: list[tuple[Request, PrefixHit]] = field(default_factory=list)
     growths: list[Allocation] = field(default_factory=list)
-
-    @property
-    def admitting(self) -> bool:
-        """Whether the head of the queue may still start."""
-        return self.blocked is None
 
     def hold(self, reason: WaitReason) -> None:
         """Nobody starts any more in this step."""
@@ -79,7 +74,8 @@ class Step:
     def _take(self, request: Request, computed: int, count: int, growth: Allocation) -> None:
         self.output.num_scheduled_tokens[request.request_id] = count
         self.ends.append((request, computed + count))
-        self.growths.append(growth)
+        if growth.tentative:
+            self.growths.append(growth)
         self.budget -= count
 
     def commit_growths(self) -> None:

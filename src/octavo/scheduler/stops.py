@@ -27,7 +27,7 @@ def stop_after(request: Request, num_new: int) -> tuple[int, Stop | None]:
     first = len(outputs) - num_new
     for count in range(1, num_new + 1):
         token_id, num_outputs = outputs[first + count - 1], first + count
-        if num_outputs >= min_tokens and token_id in request.stop_ids:
+        if token_id in request.stop_ids and num_outputs >= min_tokens:
             return count, Stop(FinishReason.STOP, _named_stop(request, token_id))
         if num_outputs >= most_outputs:
             return count, Stop(FinishReason.LENGTH)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from octavo.kv.usage import GroupUsage, KVUsage
 from octavo.metrics.engine import EngineCollector
 from octavo.outputs import EngineStats, KVWrites
+from support.simulation import Simulation
 
 LABELS = {"model_name": "m"}
 
@@ -44,6 +46,30 @@ def test_gauges_and_counters_follow_the_stats() -> None:
     assert registry.get_sample_value("octavo_oldest_waiting_seconds", LABELS | {"reason": "none"}) == 1.5
     assert registry.get_sample_value("octavo_engine_info", {"isa": "avx2"}) == 1
     assert registry.get_sample_value("octavo_startup_phase_seconds", LABELS | {"phase": "load"}) == 0.5
+
+
+def uses(lengths: list[int], num_blocks: int) -> tuple[float, float]:
+    """Block use and token use as /metrics shows them, with prompts of these lengths computed."""
+    sim = Simulation(
+        num_blocks=num_blocks, block_size=16, max_num_seqs=len(lengths), max_num_batched_tokens=sum(lengths), max_model_len=512
+    )
+    for i, length in enumerate(lengths):
+        sim.add(f"r{i}", [i % 50, i // 50, *range(length - 2)], max_tokens=2)
+    sim.step()
+    registry = CollectorRegistry()
+    registry.register(EngineCollector("m", lambda: EngineStats(kv=sim.kv.usage().as_dict()), {}, {}))
+    names = ("octavo_kv_cache_usage_perc", "octavo_kv_cache_token_usage_perc")
+    blocks, tokens = (registry.get_sample_value(name, LABELS) for name in names)
+    assert blocks is not None and tokens is not None
+    return blocks, tokens
+
+
+def test_kv_16_waste_inside_blocks_shows_between_two_gauges() -> None:
+    """Of prompts of 17 tokens 15 slots in 32 are waste, of prompts around 400 tokens 7.5 in 408 on average."""
+    assert uses([17] * 32, num_blocks=64) == (1.0, 17 / 32)
+    blocks, tokens = uses(list(range(393, 409)), num_blocks=425)
+    assert blocks == (8 * 25 + 8 * 26) / 425
+    assert blocks - tokens == pytest.approx(7.5 / 408 * blocks) and blocks - tokens < 0.02
 
 
 def test_kv_16_block_use_and_token_use_are_two_gauges() -> None:

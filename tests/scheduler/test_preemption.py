@@ -56,6 +56,31 @@ def test_kv_04_a_preempted_request_resumes_only_when_its_whole_prefill_fits() ->
     sim.check_output("b")
 
 
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("swap_blocks", [0, 1000])
+def test_kv_05_six_that_are_left_after_an_overload_all_decode_in_every_step(lag: int, swap_blocks: int) -> None:
+    """Nothing of the episode stays: no request that waits in vain, no step of fewer tokens, no preemption."""
+    sim = Simulation(num_blocks=100, max_num_seqs=40, max_num_batched_tokens=64, lag=lag, prefix_index="none", swap_blocks=swap_blocks)
+    for i in range(60):
+        sim.add(f"r{i}", 20, max_tokens=100)
+    for _ in range(80):
+        sim.step()
+    preemptions = sim.scheduler.stats().preemptions
+    assert preemptions >= 10
+    left = [request.request_id for request in sim.scheduler.running if request.num_output_tokens < 80][:6]
+    assert len(left) == 6
+    sim.scheduler.abort([name for name in sim.cores if name not in left])
+    sim.step()
+    for _ in range(15):
+        sim.step()
+        assert sim.scheduled[-1].num_scheduled_tokens == dict.fromkeys(left, 1)
+    sim.run()
+    assert sim.scheduler.stats().preemptions == preemptions
+    for name in left:
+        sim.check_output(name)
+    sim.check_idle()
+
+
 def test_the_victim_is_the_last_to_have_started_and_the_requester_waits_rather_than_yield() -> None:
     sim = Simulation(num_blocks=8, max_num_batched_tokens=64, prefix_index="none")
     for name in "abc":

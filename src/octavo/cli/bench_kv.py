@@ -36,7 +36,7 @@ def kv(
     simulate: Annotated[bool, typer.Option("--simulate", help="Run no model: a step takes the time that a cost model says.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Draw it, as PNG and HTML, in this folder (needs octavo[bench]).", file_okay=False)
+        Path | None, typer.Option(help="Draw it, as PNG and HTML, in this folder (needs octavo\\[bench]).", file_okay=False)
     ] = None,
 ) -> None:
     """KV policies compared: the same requests under each, while a small pool is full; where its slots are, and what that costs.

@@ -16,6 +16,7 @@ from octavo.engine.processor import PreparedRequest
 from octavo.errors import InvalidRequestError
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.sampling_params import SamplingParams
+from octavo.server.auth import cache_salt
 from octavo.server.body import parse_body
 from octavo.server.openai import sse
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs
@@ -37,6 +38,7 @@ class ChatCompletions:
         """Answer a conversation."""
         arrival = time.monotonic()
         body = await parse_body(request, ChatCompletionRequest)
+        body.cache_salt = cache_salt(request.scope, body.cache_salt)
         warnings = check_extra_fields(body)
         return WhileConnected(lambda: self._answer(body, arrival, warnings))
 

@@ -17,6 +17,7 @@ from octavo.engine.processor import PreparedRequest, Prompt
 from octavo.errors import InvalidRequestError
 from octavo.outputs import CompletionOutput, FinishReason, RequestOutput
 from octavo.sampling_params import SamplingParams
+from octavo.server.auth import cache_salt
 from octavo.server.body import parse_body
 from octavo.server.openai import sse
 from octavo.server.openai.logprobs import completion_logprobs, prompt_logprobs
@@ -44,6 +45,7 @@ class Completions:
         """Complete one prompt or several."""
         arrival = time.monotonic()
         body = await parse_body(request, CompletionRequest)
+        body.cache_salt = cache_salt(request.scope, body.cache_salt)
         warnings = check_extra_fields(body)
         return WhileConnected(lambda: self._answer(body, arrival, warnings))
 

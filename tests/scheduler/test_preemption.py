@@ -67,10 +67,12 @@ def test_kv_05_six_that_are_left_after_an_overload_all_decode_in_every_step(lag:
         sim.step()
     preemptions = sim.scheduler.stats().preemptions
     assert preemptions >= 10
-    left = [request.request_id for request in sim.scheduler.running if request.num_output_tokens < 80][:6]
+    preempted = [name for name, request in sim.requests.items() if request.num_preemptions and not request.finished]
+    left = sorted(preempted, key=lambda name: sim.requests[name].num_output_tokens)[:6]
     assert len(left) == 6
     sim.scheduler.abort([name for name in sim.cores if name not in left])
-    sim.step()
+    for _ in range(12):  # in which they come back
+        sim.step()
     for _ in range(15):
         sim.step()
         assert sim.scheduled[-1].num_scheduled_tokens == dict.fromkeys(left, 1)

@@ -48,6 +48,8 @@ def test_every_setting_is_classed_as_shaping_bits_or_not() -> None:
         ("num_threads", 0),
         ("seed", -1),
         ("kv_policy", "best"),
+        ("prefix_cache_dir", ""),
+        ("prefix_cache_dir", "a\0b"),
     ],
 )
 @pytest.mark.parametrize("kind", [EngineArgs, AsyncEngineArgs])

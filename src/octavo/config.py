@@ -150,6 +150,8 @@ class EngineArgs:
                 f"kv_scales = {self.kv_scales}: kv_cache_dtype = {self.kv_cache_dtype} has no scales; {', '.join(KV_8_BIT)} have",
                 field="kv_scales",
             )
+        if self.prefix_cache_dir is not None and (not self.prefix_cache_dir or "\0" in self.prefix_cache_dir):
+            raise InvalidRequestError(f"prefix_cache_dir = {self.prefix_cache_dir!r}: it must name a folder", field="prefix_cache_dir")
         if self.prefix_cache_dir is not None and self.kv_policies()["prefix_index"] == "none":
             raise InvalidRequestError(
                 f"prefix_cache_dir = {self.prefix_cache_dir!r}: nothing is cached with prefix index none", field="prefix_cache_dir"

@@ -50,6 +50,13 @@ def test_a_damaged_folder_is_a_plain_miss(smollm2_path: Path, tmp_path: Path) ->
     assert again.num_cached_tokens == 0 and bits(again) == bits(cold)
 
 
+def test_room_for_less_than_a_block_is_refused(smollm2_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidRequestError, match=r"prefix_cache_disk_gb = 0.001: the files of one KV block of 64 tokens take 2,949,180 bytes"
+    ):
+        ask(smollm2_path, prefix_cache_dir=str(tmp_path), prefix_cache_disk_gb=0.001, block_size=64, kv_cache_dtype="fp32")
+
+
 def test_a_folder_without_a_prefix_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"prefix_cache_dir = .*: nothing is cached with prefix index none"):
         LLM("smollm2", prefix_cache_dir=str(tmp_path), enable_prefix_caching=False)

@@ -152,6 +152,11 @@ def test_arguments_without_effect_are_warned_about(name, value, caplog):
     assert name in caplog.text
 
 
+def test_swap_space_has_an_effect_under_swap(caplog):
+    assert engine_args("m", {"preemption_mode": "swap", "swap_space": 0.5}).swap_space == 0.5
+    assert not caplog.records
+
+
 def test_an_argument_nobody_has_is_a_type_error():
     with pytest.raises(TypeError, match="max_model_length"):
         engine_args("m", {"max_model_length": 3})

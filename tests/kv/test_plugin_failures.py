@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from octavo.kv import policies
 from octavo.kv.eviction.lru import LRUEviction
 from octavo.kv.guard import GUARDS, PolicyError
-from octavo.kv.interfaces import PoolSpec
+from octavo.kv.interfaces import BlockHash, PoolSpec
 from octavo.kv.placement.paged import PagedPlacement
 from octavo.kv.prefix_index.hash import HashPrefixIndex
 from support.simulation import Simulation
@@ -280,3 +280,12 @@ def test_an_index_that_mixes_up_texts_serves_nobody_anothers(monkeypatch: pytest
         sim.run()
     sim.check_output("a")
     assert "which holds other tokens" in sim.last("b").error
+
+
+@pytest.mark.parametrize("found", [None, [0, -1], np.array(["a", "b"]), np.array([0.0, -1.0]), np.full((2, 1), -1, np.int32)])
+def test_what_find_returns_is_blocks_or_the_plugin_is_named(found: Any) -> None:
+    index = HashPrefixIndex(PoolSpec(12, 4))
+    guard = GUARDS["prefix_index"](index, lambda what: PolicyError(what, "prefix_index"), PoolSpec(12, 4))
+    index.find = lambda hashes: found  # type: ignore[method-assign]
+    with pytest.raises(PolicyError, match=r"from find\(\), not int32"):
+        guard.find([BlockHash(b"a"), BlockHash(b"b")])

@@ -75,6 +75,11 @@ def test_moving_blocks_changes_no_bits(runner: ModelRunner) -> None:
         assert other.bits() == job.bits()
 
 
+def test_a_block_takes_the_bytes_that_are_stated(runner: ModelRunner) -> None:
+    for group, described in enumerate(runner.info().groups):
+        assert runner._executor.export_blocks(group, np.arange(3, dtype=np.int32)).shape == (3, described.bytes_per_block)
+
+
 def test_a_failed_transfer_fails_its_request_alone(runner: ModelRunner) -> None:
     groups = range(len(runner.info().groups))
     good, bad, _ = jobs()

@@ -45,7 +45,7 @@ FOREIGN: dict[str, _Foreign] = {
     "revision": _refused(None, "main", why="only a model's main revision is fetched"),
     "device": _refused(None, "auto", "cpu", why="this build runs on CPUs"),
     "trust_remote_code": _ignored(False, why="code from a model's repository is never run"),
-    "swap_space": _ignored(0, why="preempted requests are recomputed, not swapped"),
+    "swap_space": _ignored(0, why="preempted requests are recomputed, unless preemption_mode is 'swap'"),
     "cpu_offload_gb": _ignored(0, why=_NO_GPU),
     "disable_custom_all_reduce": _ignored(False, why=_NO_GPU),
     "compilation_config": _ignored(None, why="a model is traced at load, without options"),
@@ -68,7 +68,7 @@ def engine_args(model: str, arguments: dict[str, Any]) -> EngineArgs:
     """
     known = {setting.name for setting in dataclasses.fields(EngineArgs)}
     for name, value in arguments.items():
-        if (foreign := FOREIGN.get(name)) is not None:
+        if (foreign := FOREIGN.get(name)) is not None and not (name == "swap_space" and arguments.get("preemption_mode") == "swap"):
             _judge(name, value, foreign)
         elif name not in known:
             raise TypeError(f"LLM() got an unexpected argument {name!r}")

@@ -17,7 +17,7 @@ from octavo.engine.pool import PoolPlan, plan_pool
 from octavo.engine.step_log import StepLog
 from octavo.errors import InvalidRequestError
 from octavo.kv.disk import SPILL_SECONDS
-from octavo.kv.disk.files import BlockFiles
+from octavo.kv.disk.files import HEADER_BYTES, BlockFiles
 from octavo.kv.disk.tier import DiskTier
 from octavo.kv.kv_cache_manager import KVCacheManager
 from octavo.outputs import EngineCoreOutput, EngineCoreOutputs, EngineStats, FinishReason, KVWrites
@@ -154,7 +154,14 @@ class EngineCore:
 def _disk_tier(args: EngineArgs, runner: RunnerInfo) -> DiskTier | None:
     if args.prefix_cache_dir is None:
         return None
-    files = BlockFiles(args.prefix_cache_dir, runner.numerics_id, int(args.prefix_cache_disk_gb * 1e9))
+    capacity, needed = int(args.prefix_cache_disk_gb * 1e9), sum(HEADER_BYTES + group.bytes_per_block for group in runner.groups)
+    if capacity < needed:
+        raise InvalidRequestError(
+            f"prefix_cache_disk_gb = {args.prefix_cache_disk_gb}: the files of one KV block of {args.block_size} tokens "
+            f"take {needed:,} bytes",
+            field="prefix_cache_disk_gb",
+        )
+    files = BlockFiles(args.prefix_cache_dir, runner.numerics_id, capacity)
     return DiskTier(files, runner.groups, args.block_size)
 
 

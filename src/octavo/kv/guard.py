@@ -173,9 +173,9 @@ class GuardedIndex(_BlockGuard):
 
     def find(self, hashes: list[BlockHash]) -> BlockIds:
         found = self._call("find", list(hashes))
-        known = found >= 0 if isinstance(found, np.ndarray) and len(found) == len(hashes) else found
-        if known is found:
-            raise self._blame(f"returned {found!r} from find(), not a block for each of {len(hashes)} hashes")
+        if not isinstance(found, np.ndarray) or found.dtype != np.int32 or found.shape != (len(hashes),):
+            raise self._blame(f"returned {found!r} from find(), not int32 [blocks], one for each of {len(hashes)} hashes")
+        known = found >= 0
         for block, wanted in zip(self._blocks("find", found[known], marked=True).tolist(), np.flatnonzero(known).tolist(), strict=True):
             self._expect_hash("find", block, hashes[wanted])
         return np.where(known, found, -1).astype(np.int32)

@@ -69,6 +69,11 @@ class ModelRunner:
 
         return build_cpu(self._args, loaded)
 
+    @property
+    def _stored_format(self) -> KVFormat:
+        """What a block's bytes are reckoned by."""
+        return self._kv_format
+
     def _describe(self, loaded: LoadedModel) -> RunnerInfo:
         config, details = loaded.config, self._executor.details()
         return RunnerInfo(
@@ -76,7 +81,7 @@ class ModelRunner:
             vocab_size=config.vocab_size,
             eos_token_ids=tuple(token for token in config.eos_token_ids if 0 <= token < config.vocab_size),
             numerics_id=self._numerics_id(loaded),
-            groups=layer_groups(loaded.model.kv_layers(), self._args.block_size, self._kv_format),
+            groups=layer_groups(loaded.model.kv_layers(), self._args.block_size, self._stored_format),
             available_kv_bytes=int(available_memory() * self._args.gpu_memory_utilization),
             isa=details.get("isa", ""),
             num_threads=details.get("num_threads", 1),
@@ -167,3 +172,8 @@ class ReferenceModelRunner(ModelRunner):
         from octavo.runner.reference_backend import ReferenceExecutor
 
         return ReferenceExecutor(loaded), Sampler()
+
+    @property
+    def _stored_format(self) -> KVFormat:
+        """Numbers are rounded to the format asked for, and held in fp32."""
+        return KVFormat("fp32")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -172,6 +173,28 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"prefix_cache_dir = .*: it cannot be written to") as caught:
         block_files(tmp_path / "file" / "x")
     assert caught.value.field == "prefix_cache_dir"
+
+
+def test_a_disk_that_fails_is_a_miss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = block_files(tmp_path)
+    files.write(key(1), 0, content(1), time.time())
+
+    def fails(*args: object, **others: object) -> None:
+        raise TimeoutError(110, "Connection timed out")  # as of a file server that is gone
+
+    for name in ("stat", "open", "utime"):
+        monkeypatch.setattr(os, name, fails)
+    assert not files.has(key(1), 0) and read(files, 1) is None and not files.touch(key(1), 0, 1.0)
+
+
+def test_a_folder_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+    files = block_files(tmp_path / "cache")
+    files.write(key(1), 0, content(1), time.time())
+    shutil.rmtree(tmp_path / "cache")
+    assert read(files, 1) is None
+    assert files.write(key(1), 0, content(1), time.time())
+    np.testing.assert_array_equal(read(files, 1), content(1))
+    assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o700
 
 
 def test_two_engines_that_write_read_and_clear_at_once_do_each_other_no_harm(tmp_path: Path) -> None:

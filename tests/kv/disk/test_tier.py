@@ -215,6 +215,33 @@ def test_a_full_disk_costs_nothing_but_the_cache(engines: Any, monkeypatch: pyte
     assert "No space left on device" in caplog.text
 
 
+@pytest.mark.parametrize("error", [TimeoutError(110, "Connection timed out"), MemoryError()])
+def test_what_cannot_be_read_is_computed(engines: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    first = engines()
+    ask(first, "a", text(0, 40))
+    close(first)
+    second = engines()
+
+    def fails(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(BlockFiles, "read", fails)
+    assert ask(second, "a", text(0, 40)) == 0
+
+
+def test_what_cannot_be_copied_out_of_the_pool_is_counted_as_dropped(engines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = engines()
+
+    def fails(*args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(sim.runner, "export_blocks", fails)
+    for i in range(4):
+        ask(sim, f"r{i}", [i] * 100)
+    written(sim)
+    assert sim.scheduler.stats().disk_dropped_blocks >= 20
+
+
 def test_while_blocks_are_read_others_go_on(engines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first = engines()
     ask(first, "a", text(0, 40))

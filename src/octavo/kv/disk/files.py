@@ -83,8 +83,8 @@ class BlockFiles:
         self.nbytes = sum(size for _, size, _ in self._scan())
 
     def has(self, key: BlockHash, group: int) -> bool:
-        """Whether there is such a file; what is in it, ``read`` finds out."""
-        return self._path(key, group).exists()
+        """Whether there is such a file, as far as the disk tells; what is in it, ``read`` finds out."""
+        return os.path.exists(self._path(key, group))
 
     def read(self, key: BlockHash, group: int, content: Content) -> bool:
         """Fill ``content``; False if there is no such file, or it does not hold what it should."""
@@ -117,6 +117,7 @@ class BlockFiles:
             return False
         if self.nbytes + size > self.capacity:
             self._make_room(size)
+        self._directory.mkdir(mode=0o700, exist_ok=True)  # somebody may have removed all of it
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         unfinished = self._new_file(path.parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,8 @@ from octavo.kv.interfaces import BlockHash, BlockIds, KVGroup
 from octavo.kv.prefix_hit import find_prefix
 from octavo.kv.reach import Reach
 from octavo.kv.transfers import BlockBytes, HostBlocks, SaveBlocks, StoredPrefix
+
+logger = logging.getLogger(__name__)
 
 MOST_BYTES_READ = 1 << 30
 """Host memory for what one request finds."""
@@ -44,7 +47,7 @@ class SpilledBlocks(HostBlocks):
         self._writer.put(self._batch)
 
     def fail(self) -> None:
-        self._writer.release(self._batch)
+        self._writer.drop(self._batch)
 
 
 @dataclass(slots=True)
@@ -154,7 +157,7 @@ class DiskTier:
     def _begin(self, hashes: list[BlockHash], start: int, reaches: Sequence[Reach]) -> Future[StoredPrefix | None]:
         """Have the reader read, unless a glance tells that there is nothing."""
         if start < len(hashes) and (reaches[0].slides or self._files.has(hashes[start], 0)):
-            return self._reader.submit(self._read, hashes, start, reaches)
+            return self._reader.submit(self._try_to_read, hashes, start, reaches)
         nothing: Future[StoredPrefix | None] = Future()
         nothing.set_result(None)
         return nothing
@@ -165,8 +168,16 @@ class DiskTier:
             self._lookup.found.cancel()
             self._lookup = None
 
+    def _try_to_read(self, hashes: list[BlockHash], start: int, reaches: Sequence[Reach]) -> StoredPrefix | None:
+        """In the reader's thread. What cannot be read, for want of memory say, is a miss: the step loop goes on."""
+        try:
+            return self._read(hashes, start, reaches)
+        except (OSError, MemoryError) as error:
+            logger.warning("the prefix cache on disk could not be read: %s", error)
+            return None
+
     def _read(self, hashes: list[BlockHash], start: int, reaches: Sequence[Reach]) -> StoredPrefix | None:
-        """In the reader's thread: the longest prefix of which every group has what it needs, read and found whole."""
+        """The longest prefix of which every group has what it needs, read and found whole."""
         hashes = hashes[: start + MOST_BYTES_READ // sum(self._block_bytes)]
         bad: set[tuple[int, BlockHash]] = set()
         views = [_OnDisk(self._files, group, start, bad) for group in range(len(reaches))]

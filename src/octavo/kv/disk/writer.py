@@ -75,6 +75,12 @@ class Writer:
             self._reserved -= batch.nbytes
             self._changed.notify_all()
 
+    def drop(self, batch: Batch) -> None:
+        """A batch could not be copied out of the pool."""
+        with self._changed:
+            self.num_failed += len(batch.keys)
+        self.release(batch)
+
     @property
     def generation(self) -> int:
         """Raised by ``clear``: batches of an earlier one are not written."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.combinations import valid_combinations
-from support.simulation import Simulation
+from support.simulation import Simulation, text
 
 REQUESTS = 100_000
 ROUND = 200
@@ -49,7 +49,7 @@ def arrivals(sim: Simulation, count: int, rng: random.Random) -> Iterator[list[t
             continue
         forks = min(rng.choice([1, 1, 1, 3]), count - made)
         kind, length = rng.randrange(4), rng.randint(1, longest - 1)
-        prompt = [(kind + 1 + i * (kind + 2) * 5) % 50 for i in range(length)]
+        prompt = text(kind, length)
         fields = {
             "max_tokens": rng.randint(1, min(12, longest - length)),
             "ignore_eos": rng.random() < 0.5,

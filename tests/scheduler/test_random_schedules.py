@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.combinations import valid_combinations
-from support.simulation import Simulation
+from support.simulation import Simulation, text
 
 COMPACTING = ("contiguous", "contiguous-best")
 
@@ -63,11 +63,6 @@ arrivals = st.lists(
     min_size=1,
     max_size=12,
 )
-
-
-def text(kind: int, length: int) -> list[int]:
-    """Prompts of one kind are prefixes of each other: some hit the cache wholly, some in part."""
-    return [(kind + 1 + i * (kind + 2) * 5) % 50 for i in range(length)]
 
 
 @pytest.mark.parametrize("policies", valid_combinations(), ids=lambda policies: "-".join(policies.values()))

@@ -30,6 +30,11 @@ def digest(before: int, token_id: int) -> int:
     return (before * 1_000_003 + token_id * 7 + 1) % (2**61 - 1)
 
 
+def text(kind: int, length: int) -> list[int]:
+    """A prompt. Those of one kind are prefixes of each other: some hit the cache wholly, some in part."""
+    return [(kind + 1 + i * (kind + 2) * 5) % VOCAB for i in range(length)]
+
+
 def script(token_ids: list[int]) -> int:
     """The scripted model's next token: any function of all tokens so far."""
     state = 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from octavo.kv.disk import writer
 from octavo.kv.disk.files import HEADER_BYTES, BlockFiles
 from octavo.runner.transfers import carry_out
-from support.simulation import Simulation
+from support.simulation import Simulation, text
 
 FILE_BYTES = 8 * 8 + HEADER_BYTES
 
@@ -59,10 +59,6 @@ def written(sim: Simulation) -> None:
     queue = sim.kv.disk._writer
     with queue._changed:
         assert queue._changed.wait_for(lambda: not queue._reserved, 20)
-
-
-def text(kind: int, length: int) -> list[int]:
-    return [(kind + 1 + i * (kind + 2) * 5) % 50 for i in range(length)]
 
 
 def test_a_restart_finds_the_prefix(engines: Any) -> None:

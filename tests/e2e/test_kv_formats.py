@@ -9,6 +9,7 @@ import pytest
 
 from octavo import LLM, SamplingParams
 from octavo.outputs import RequestOutput
+from support.bits import bits
 
 RNG = random.Random(3)
 PREFIX = [RNG.randrange(20, 40_000) for _ in range(300)]
@@ -20,12 +21,6 @@ FORMATS = [("fp8", "guarded"), pytest.param("int8", "dynamic", marks=pytest.mark
 def engine(path: Path, dtype: str, scales: str, **changes: object) -> LLM:
     settings: dict[str, object] = {"max_model_len": 384, "max_num_seqs": 32, "num_gpu_blocks_override": 256}
     return LLM(str(path), kv_cache_dtype=dtype, kv_scales=scales, **(settings | changes))
-
-
-def bits(output: RequestOutput) -> list[tuple[int, float]]:
-    completion = output.outputs[0]
-    assert completion.logprobs is not None
-    return [(token, entry[token].logprob) for token, entry in zip(completion.token_ids, completion.logprobs, strict=True)]
 
 
 def ask(llm: LLM, prompts: list[list[int]]) -> list[RequestOutput]:
@@ -52,7 +47,7 @@ def test_kv_21_fp_09_shared_prefix_8_bit_kv_and_concurrency(smollm2_path: Path, 
 def test_fp_10_kv_saved_in_one_format_is_a_miss_in_another(smollm2_path: Path, tmp_path: Path) -> None:
     """And a hit in its own, after a restart."""
 
-    def answers(dtype: str, scales: str = "auto", **settings: object) -> tuple[list[list[tuple[int, float]]], int]:
+    def answers(dtype: str, scales: str = "auto", **settings: object) -> tuple[list[tuple[list[int], bytes]], int]:
         with engine(smollm2_path, dtype, scales, num_gpu_blocks_override=48, **settings) as llm:
             outputs = ask(llm, PROMPTS[:1]) + ask(llm, [PROMPTS[1][150:]])
         return [bits(output) for output in outputs], outputs[0].num_cached_tokens

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from octavo import LLM, SamplingParams
 from octavo.errors import InvalidRequestError
 from octavo.outputs import RequestOutput
+from support.bits import bits
 
 PROMPT = [random.Random(8).randrange(20, 40_000) for _ in range(85)]
 PARAMS = SamplingParams(temperature=0.8, seed=3, max_tokens=8, logprobs=3, ignore_eos=True)
@@ -20,12 +20,6 @@ def ask(path: Path, **settings: object) -> RequestOutput:
     """One request to a fresh engine, which is closed after."""
     with LLM(str(path), **({"max_model_len": 256, "num_gpu_blocks_override": 32} | settings)) as llm:
         return llm.generate({"prompt_token_ids": PROMPT}, PARAMS, use_tqdm=False)[0]
-
-
-def bits(output: RequestOutput) -> tuple[list[int], bytes]:
-    completion = output.outputs[0]
-    values = [entry.logprob for position in completion.logprobs or [] for entry in position.values()]
-    return completion.token_ids, np.asarray(values).tobytes()
 
 
 def test_fp_10_a_restarted_engine_finds_the_prefix_and_one_of_other_numerics_does_not(smollm2_path: Path, tmp_path: Path) -> None:

@@ -6,24 +6,16 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from octavo import LLM, SamplingParams
-from octavo.outputs import RequestOutput
+from support.bits import bits
 
 PROMPT = [random.Random(1).randrange(20, 40_000) for _ in range(85)]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, logprobs=3, ignore_eos=True)
 SAMPLED = SamplingParams(
     temperature=0.9, top_p=0.95, seed=7, max_tokens=12, logprobs=3, frequency_penalty=0.3, repetition_penalty=1.1, ignore_eos=True
 )
-
-
-def bits(output: RequestOutput) -> tuple[list[int], bytes]:
-    completion = output.outputs[0]
-    assert completion.logprobs is not None and len(completion.logprobs) == len(completion.token_ids)
-    values = [(token, entry.logprob) for position in completion.logprobs for token, entry in position.items()]
-    return completion.token_ids, np.asarray(values, np.float64).tobytes()
 
 
 def ask(llm: LLM, *params: SamplingParams) -> list[tuple[list[int], bytes]]:

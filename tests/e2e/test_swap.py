@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import numpy as np
-
 from octavo import LLM, SamplingParams
 from octavo.outputs import EngineStats
+from support.bits import bits
 
 RNG = random.Random(6)
 PROMPTS = [{"prompt_token_ids": [RNG.randrange(20, 40_000) for _ in range(RNG.randint(5, 30))]} for _ in range(6)]
@@ -17,10 +16,8 @@ PARAMS = SamplingParams(temperature=0.8, seed=3, max_tokens=60, logprobs=2, igno
 
 def generate(path: Path, **settings: object) -> tuple[list[tuple[list[int], bytes]], EngineStats]:
     with LLM(str(path), max_model_len=128, max_num_seqs=8, max_num_batched_tokens=64, enable_prefix_caching=False, **settings) as llm:
-        outputs = [output.outputs[0] for output in llm.generate(PROMPTS, PARAMS, use_tqdm=False)]
-        stats = llm.stats()
-    values = [[entry.logprob for position in output.logprobs or [] for entry in position.values()] for output in outputs]
-    return [(output.token_ids, np.asarray(each).tobytes()) for output, each in zip(outputs, values, strict=True)], stats
+        outputs = [bits(output) for output in llm.generate(PROMPTS, PARAMS, use_tqdm=False)]
+        return outputs, llm.stats()
 
 
 def test_swapping_changes_no_bits_and_computes_nothing_again(smollm2_path: Path) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from octavo import LLM, AsyncEngineArgs, AsyncLLMEngine, CompletionOutput, SamplingParams
+from octavo import LLM, AsyncEngineArgs, AsyncLLMEngine, SamplingParams
+from support.bits import bits
 
 PROMPTS = [
     "The printer folds a sheet",
@@ -31,18 +32,14 @@ def llm(smollm2_path) -> Iterator[LLM]:
         yield llm
 
 
-def bits(completion: CompletionOutput) -> tuple:
-    return completion.token_ids, [[(t, lp.logprob, lp.rank) for t, lp in entry.items()] for entry in completion.logprobs]
-
-
 def test_alone_together_and_from_the_prefix_cache_the_bits_are_the_same(llm):
-    together = [bits(output.outputs[0]) for output in llm.generate(PROMPTS, PARAMS)]
+    together = [bits(output) for output in llm.generate(PROMPTS, PARAMS)]
     for prompt, params, expected in zip(PROMPTS, PARAMS, together, strict=True):
         (cold,) = llm.generate(prompt, params)
-        assert bits(cold.outputs[0]) == expected
+        assert bits(cold) == expected
     again = llm.generate(PROMPTS[1] + PROMPTS[1], PARAMS[1])[0]
     warm = llm.generate(PROMPTS[1] + PROMPTS[1], PARAMS[1])[0]
-    assert warm.num_cached_tokens > 0 and bits(warm.outputs[0]) == bits(again.outputs[0])
+    assert warm.num_cached_tokens > 0 and bits(warm) == bits(again)
 
 
 def test_text_is_what_the_tokens_say(llm):
@@ -78,14 +75,14 @@ def test_api_17_a_strong_bias_forces_a_token(llm):
 
 
 def test_an_engine_process_gives_the_same_bits(llm, smollm2_path):
-    expected = [bits(output.outputs[0]) for output in llm.generate(PROMPTS, PARAMS)]
+    expected = [bits(output) for output in llm.generate(PROMPTS, PARAMS)]
 
     async def serve() -> list[tuple]:
         engine = AsyncLLMEngine.from_engine_args(AsyncEngineArgs(model=str(smollm2_path), max_model_len=256, max_num_seqs=3))
 
         async def one(prompt: str, params: SamplingParams) -> tuple:
             *_, last = [output async for output in engine.generate(prompt, params)]
-            return bits(last.outputs[0])
+            return bits(last)
 
         try:
             return await asyncio.gather(*map(one, PROMPTS, PARAMS))

@@ -152,7 +152,12 @@ def test_any_choice_of_policies_can_be_tried_by_its_seams(workload: Workload) ->
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"kv_policy": "static"}, "use --policies"), ({"block_size": 32}, "--block-sizes"), ({"num_gpu_blocks_override": 9}, "--pool-tokens")],
+    [
+        ({"kv_policy": "static"}, "use --policies"),
+        ({"block_size": 32}, "--block-sizes"),
+        ({"num_gpu_blocks_override": 9}, "--pool-tokens"),
+        ({"prefix_cache_dir": "d"}, "^prefix_cache_dir = 'd': under one policy"),
+    ],
 )
 def test_settings_that_are_varied_cannot_be_given(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequestError, match=said):

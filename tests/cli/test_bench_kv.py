@@ -92,6 +92,7 @@ def test_a_pool_that_is_never_full_is_said(load: str, capsys: pytest.CaptureFixt
         (["--pool-tokens", "64"], "--pool-tokens = 64: the longest request of tiny may need 128 tokens; at least 128"),
         (["--kv-policy", "static"], "--kv-policy = static: this benchmark varies it; use --policies and --block-sizes"),
         (["--output", "no/such/folder/kv.json"], "--output = no/such/folder/kv.json: there is no folder no/such/folder"),
+        (["--report", "/proc/report"], "--report = /proc/report: No such file"),
         (["--workload", "missing.toml"], "--workload = missing.toml: No such file"),
     ],
 )

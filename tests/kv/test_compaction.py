@@ -178,5 +178,6 @@ def test_kv_18_random_schedules_with_many_moves() -> None:
 
 @pytest.mark.parametrize("placement", ["paged", "static"])
 def test_elsewhere_it_is_refused_with_the_reason(placement: str) -> None:
-    with pytest.raises(InvalidRequestError, match=f"compaction=on and placement={placement} do not go together: it makes long runs"):
+    told = f"kv_compaction = on: compaction=on and placement={placement} do not go together: it makes long runs"
+    with pytest.raises(InvalidRequestError, match=told):
         choose(POLICIES | {"placement": placement}, compaction=True)

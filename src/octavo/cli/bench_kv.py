@@ -76,6 +76,10 @@ def _check_places(output: Path | None, report: Path | None) -> None:
         from octavo.bench.kv.draw import check_drawing
 
         check_drawing()
+        try:
+            report.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidRequestError(f"report = {report}: {error.strerror}", field="report") from None
 
 
 def _tell(result: TrialResult, console: Console) -> None:

@@ -96,8 +96,10 @@ def choose(names: Mapping[str, str], compaction: bool = False) -> Policies:
         needed, reason = REQUIRED.get(choice, ((choice,), ""))
         if not set(needed) & set(choices):
             other = next(each for each in choices if each.startswith(needed[0].partition("=")[0]))
+            seam, _, name = choice.partition("=")
+            field = setting_of(seam)
             raise InvalidRequestError(
-                f"KV policies {choice} and {other} do not go together: {reason}; choose {' or '.join(needed)}", field="kv_policy"
+                f"{field} = {name}: {choice} and {other} do not go together: {reason}; choose {' or '.join(needed)}", field=field
             )
     return chosen
 

@@ -95,6 +95,9 @@ def check_args(args: EngineArgs) -> None:
         if spec.name in VARIED + SIZED and value != spec.default:
             instead = "--pool-tokens" if spec.name in SIZED else "--policies and --block-sizes"
             raise InvalidRequestError(f"{spec.name} = {value}: this benchmark varies it; use {instead}", field=spec.name)
+    if args.prefix_cache_dir is not None:
+        message = f"prefix_cache_dir = {args.prefix_cache_dir!r}: under one policy requests would find there what another left"
+        raise InvalidRequestError(message, field="prefix_cache_dir")
 
 
 def pool_tokens(asked: int | None, workload: Workload) -> int:

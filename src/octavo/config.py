@@ -21,6 +21,8 @@ KV_POLICIES: dict[str, dict[str, str]] = {
 """What ``--kv-policy`` names: one choice a seam."""
 KV_8_BIT = ("fp8", "fp8_e4m3", "fp8_e5m2", "int8")
 """Values of kv_cache_dtype that have scales."""
+KV_DTYPE_ALIASES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "fp8": "fp8_e4m3"}
+"""Values of kv_cache_dtype that are other names of one type."""
 
 
 def setting(

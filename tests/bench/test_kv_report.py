@@ -115,6 +115,7 @@ def test_all_ways_are_compared_by_default():
         KVVariant("int8", "dynamic"),
         *(KVVariant("fp8_e5m2", scales) for scales in ("static", "dynamic", "guarded")),
     ]
+    assert choose_variants(["fp8", "float16"]) == choose_variants(["fp8_e4m3", "fp16"])
 
 
 @pytest.mark.parametrize("name", ["int4", "int8/", "int8/best", "bf16/static", "fp8_e4m3/dynamic/x", "/"])

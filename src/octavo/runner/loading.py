@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from octavo.config import EngineArgs
+from octavo.config import KV_DTYPE_ALIASES, EngineArgs
 from octavo.errors import InvalidRequestError, ModelFileError
 from octavo.models.config import ModelConfig
 from octavo.models.decoder import Decoder
@@ -115,8 +115,7 @@ def kv_dtype(args: EngineArgs) -> str:
     """The type that K and V are stored in: one of octavo.ops.kv_format.NUMBER_BYTES."""
     if args.kv_cache_dtype == "auto":
         return "fp32" if args.dtype == "float32" else "bf16"
-    names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "fp8": "fp8_e4m3"}
-    return names.get(args.kv_cache_dtype, args.kv_cache_dtype)
+    return KV_DTYPE_ALIASES.get(args.kv_cache_dtype, args.kv_cache_dtype)
 
 
 def kv_format(args: EngineArgs, scales: KVScales | None = None) -> KVFormat:

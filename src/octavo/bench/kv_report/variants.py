@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from octavo.config import KV_DTYPE_ALIASES
 from octavo.engine.kv_variants import KVVariant
 from octavo.errors import InvalidRequestError
 
@@ -29,6 +30,7 @@ def choose_variants(dtypes: Sequence[str]) -> list[KVVariant]:
 
 def _named(name: str) -> list[KVVariant]:
     dtype, slash, scales = name.partition("/")
+    dtype = KV_DTYPE_ALIASES.get(dtype, dtype)
     if not slash and dtype in WIDE_DTYPES:
         return [KVVariant(dtype)]
     if dtype in NARROW_DTYPES and (not slash or scales in SCALES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import shutil
@@ -129,6 +130,27 @@ def test_a_bound_that_was_lowered_holds_from_the_next_write_on(tmp_path: Path) -
     assert len(on_disk(tmp_path)) <= 5 and read(smaller, 0) is not None
 
 
+def test_on_a_disk_that_is_full_the_oldest_make_room_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = block_files(tmp_path)
+    replace = os.replace
+
+    def replace_if_there_is_room(source: Path, target: Path) -> None:
+        if len(on_disk(tmp_path)) > 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", replace_if_there_is_room)
+    lost = 0
+    for i in range(100):
+        try:
+            files.write(key(i), 0, content(i), 1000.0 + i)
+        except OSError:
+            lost += 1
+    assert 0 < lost <= 50
+    assert not any(files.has(key(i), 0) for i in range(50)) and files.has(key(99), 0) + files.has(key(98), 0)
+    assert files.nbytes == sum(path.stat().st_size for path in on_disk(tmp_path))
+
+
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     files = block_files(tmp_path, 3 * FILE_BYTES)
     files.write(key(0), 0, content(0), 1000.0)
@@ -195,6 +217,20 @@ def test_a_folder_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
     assert files.write(key(1), 0, content(1), time.time())
     np.testing.assert_array_equal(read(files, 1), content(1))
     assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o700
+
+
+def test_an_engine_may_start_while_another_clears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = block_files(tmp_path)
+    new_file = BlockFiles._new_file
+    cleared: list[Path] = []
+
+    def clear_once_before(files: BlockFiles, folder: Path) -> Path:
+        if not cleared:
+            cleared.append(other.clear())
+        return new_file(files, folder)
+
+    monkeypatch.setattr(BlockFiles, "_new_file", clear_once_before)
+    assert block_files(tmp_path).write(key(1), 0, content(1), time.time())
 
 
 def test_two_engines_that_write_read_and_clear_at_once_do_each_other_no_harm(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ gone has a miss. Files of other names are left alone, and damaged ones removed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -49,6 +50,8 @@ _UNFINISHED = ".unfinished-"
 _CLEARED = ".cleared-"
 _STALE_SECONDS = 3600
 """What is unfinished, or cleared, for so long was left by a process that died."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What a full disk says."""
 _SLACK = 16
 """When the folder is full, 1 / _SLACK of it is emptied at once, because looking through it takes time."""
 
@@ -73,14 +76,23 @@ class BlockFiles:
         self._folder = self._directory / f"v{VERSION}-{hashlib.sha256(numerics_id.encode()).hexdigest()[:16]}"
         self._count = 0
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            self._new_file(self._folder).unlink()
+            self._prepare()
         except OSError as error:
             message = f"prefix_cache_dir = {directory!r}: it cannot be written to ({error.strerror})"
             raise InvalidRequestError(message, field="prefix_cache_dir") from None
         self._remove_stale()
         self.nbytes = sum(size for _, size, _ in self._scan())
+
+    def _prepare(self) -> None:
+        """Make the folders and try to write. Others may clear the model's meanwhile: that is no reason to fail."""
+        for attempts_left in (2, 1, 0):
+            try:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+                return self._new_file(self._folder).unlink()
+            except FileNotFoundError:
+                if not attempts_left:
+                    raise
 
     def has(self, key: BlockHash, group: int) -> bool:
         """Whether there is such a file, as far as the disk tells; what is in it, ``read`` finds out."""
@@ -106,7 +118,8 @@ class BlockFiles:
     def write(self, key: BlockHash, group: int, content: Content, used: float) -> bool:
         """Store a block, last used at ``used`` (seconds since the epoch); False if it is there already, or too large.
 
-        What was used longest ago makes room. Raises OSError.
+        What was used longest ago makes room, also when the disk is full before the bound is reached: for the next, this one is lost then.
+        Raises OSError.
         """
         size = HEADER_BYTES + content.nbytes
         path = self._path(key, group)
@@ -116,7 +129,7 @@ class BlockFiles:
             self.touch(key, group, used)
             return False
         if self.nbytes + size > self.capacity:
-            self._make_room(size)
+            self._make_room(size, self.capacity)
         self._directory.mkdir(mode=0o700, exist_ok=True)  # somebody may have removed all of it
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -125,11 +138,13 @@ class BlockFiles:
             with open(unfinished, "r+b", buffering=0) as file:
                 for part in (_header(key, group, content), content.data):
                     if file.write(part) != len(part):
-                        raise OSError("the disk is full")
+                        raise OSError(errno.ENOSPC, "the disk is full")
             os.utime(unfinished, (used, used))
             os.replace(unfinished, path)
-        except BaseException:
+        except BaseException as error:
             unfinished.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.errno in _FULL:
+                self._make_room(size, self.nbytes)
             raise
         self.nbytes += size
         return True
@@ -172,12 +187,12 @@ class BlockFiles:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         return path
 
-    def _make_room(self, needed: int) -> None:
-        """Delete what was used longest ago, of every model."""
+    def _make_room(self, needed: int, capacity: int) -> None:
+        """Delete what was used longest ago, of every model, until ``needed`` bytes more are well within ``capacity``."""
         files = sorted(self._scan())
         self.nbytes = sum(size for _, size, _ in files)
-        goal = max(self.capacity - self.capacity // _SLACK - needed, 0)
-        if self.nbytes + needed <= self.capacity:
+        goal = max(capacity - capacity // _SLACK - needed, 0)
+        if self.nbytes + needed <= capacity:
             return
         for _, size, path in files:
             if self.nbytes <= goal:

@@ -45,6 +45,7 @@ class Writer:
         self.files = files
         self.num_written = 0
         self.num_failed = 0
+        self._warned = False
         self._reserved = 0
         self._buffers: dict[int, list[Content]] = {}
         self._generation = 0
@@ -132,8 +133,9 @@ class Writer:
                     break
                 try:
                     self.num_written += self.files.write(key, batch.group, content, used)
-                except OSError as error:
-                    if not self.num_failed:
+                except (OSError, MemoryError) as error:
+                    if not self._warned:
                         logger.warning("a KV block could not be written to the prefix cache on disk: %s (said once)", error)
+                    self._warned = True
                     self.num_failed += 1
         self.release(batch)

@@ -2,8 +2,8 @@
 //
 // The sum of an output runs over inputs in rising order, whatever the number of rows: quantized formats add, group by group of 32 (or 16),
 //     float(integer dot product) * (weight scale * activation scale)  [+ offset * (activation scale * sum of codes)]
-// in fp32 with fused multiply-adds, and then, in the same order, each outlier of the activations times its dequantized weight; floating
-// formats add product by product (BF16: pair by pair).
+// in fp32 with fused multiply-adds. Outliers of the activations times their dequantized weights make a sum of their own, in the same order,
+// which is added last. Floating formats add product by product (BF16: pair by pair).
 // A tile's weights are unpacked to registers once for up to kRowsPerPass rows.
 #pragma once
 
@@ -133,9 +133,9 @@ void tile_pass(const uint8_t* tile, const char* x, size_t stride, size_t columns
     if (rows == 12) return tile_times_rows<T, 12>(tile, x, stride, columns, sums);
     if (rows == 8) return tile_times_rows<T, 8>(tile, x, stride, columns, sums);
     if (rows == 6) return tile_times_rows<T, 6>(tile, x, stride, columns, sums);
-    const size_t first = rows > 8 ? 8 : 4;
-    tile_pass<T>(tile, x, stride, columns, first, sums);
-    tile_pass<T>(tile, x + first * stride, stride, columns, rows - first, sums + first);
+    const size_t part = rows > 8 ? 8 : 4;
+    tile_pass<T>(tile, x, stride, columns, part, sums);
+    tile_pass<T>(tile, x + part * stride, stride, columns, rows - part, sums + part);
   }
 }
 
@@ -156,71 +156,81 @@ OCTAVO_FN size_t smaller(size_t a, size_t b) {
 
 // ---- outliers of activations ----
 
-// Which groups of a pass's rows have an outlier. A matrix has at most kMaxQuantizedColumns columns.
-struct Outliers {
-  uint64_t groups[kRowsPerPass][kMaxQuantizedColumns / kQ8Group / 64];
-  bool any[kRowsPerPass];
+struct Outlier {
+  uint16_t group;
+  uint8_t row, place;
+  float value;
 };
 
+// Of the rows of a pass, group by group. A matrix has at most kMaxQuantizedColumns columns.
+struct Outliers {
+  size_t count;
+  uint32_t rows;  // bit i: row i has one
+  Outlier list[kRowsPerPass * kMaxQuantizedColumns / kQ8Group + 1];
+};
+
+// Without branches: one group in ten has an outlier, and none can be foretold.
 OCTAVO_FN void find_outliers(const Rows& x, size_t first, size_t rows, Outliers& found) {
-  const size_t groups = (x.columns + kQ8Group - 1) / kQ8Group;
-  for (size_t i = 0; i < rows; ++i) {
-    const Q8Group* row = q8_row(x, first + i);
-    uint64_t seen = 0;
-    for (size_t word = 0; word * 64 < groups; ++word) {
-      uint64_t bits = 0;
-      for (size_t g = word * 64; g < smaller(groups, word * 64 + 64); ++g) bits |= uint64_t{row[g].outlier != 0.0f} << (g % 64);
-      found.groups[i][word] = bits;
-      seen |= bits;
+  found.count = found.rows = 0;
+  for (size_t g = 0; g < (x.columns + kQ8Group - 1) / kQ8Group; ++g) {
+    for (size_t i = 0; i < rows; ++i) {
+      const Q8Group& group = q8_row(x, first + i)[g];
+      found.list[found.count] = {static_cast<uint16_t>(g), static_cast<uint8_t>(i), static_cast<uint8_t>(group.place), group.outlier};
+      const uint32_t there = group.outlier != 0.0f;
+      found.count += there;
+      found.rows |= there << i;
     }
-    found.any[i] = seen != 0;
   }
 }
 
-// Vector j of a cell's codes.
-template <WeightType T>
-OCTAVO_FN Bytes load_vector(const uint8_t* cell, size_t j) {
-  constexpr int kBits = Format<T>::kBits;
-  if constexpr (kBits == 8) return bytes_load(cell + 64 * j);
-  if constexpr (kBits == 4 && !Format<T>::kTable) {
-    const Bytes both = bytes_load(cell + 64 * (j / 2));
-    return bytes_and(j % 2 == 0 ? both : bytes_shift<-4>(both), bytes_set1(15));
-  }
-  Bytes u[8];
-  load_codes<T>(cell, u);
-  alignas(64) uint8_t codes[8][64];
-  for (size_t i = 0; i < 8; ++i) bytes_store(codes[i], u[i]);
-  return bytes_load(codes[j]);
-}
-
-// The i-th row picks byte i of each lane in a dot product.
+// The i-th four pick byte i of each lane in a dot product.
 alignas(64) constexpr int8_t kOnes[16] = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
 
-// sums [16] += the row's outliers times their weights in the tile, in rising order of the groups that ``groups`` has bits of.
+// Codes less their zero of one input of a cell, for each of the 16 outputs.
 template <WeightType T>
-void add_outliers(const uint8_t* tile, const Q8Group* row, size_t columns, const uint64_t* groups, float* sums) {
+OCTAVO_FN F32 weights_of(const uint8_t* cell, size_t place) {
   using F = Format<T>;
-  constexpr size_t kCells = F::kSuper ? 8 : 1;  // to a head
-  F32 sum = f32_load(sums);
-  for (size_t word = 0; word * 64 * kQ8Group < columns; ++word) {
-    for (uint64_t bits = groups[word]; bits != 0; bits &= bits - 1) {
-      const size_t g = word * 64 + static_cast<size_t>(__builtin_ctzll(bits));
-      const uint8_t* head = tile + g / kCells * (kHeadBytes<T> + kCells * kCellBytes<T>);
-      const uint8_t* cell = head + kHeadBytes<T> + g % kCells * kCellBytes<T>;
-      const size_t place = static_cast<size_t>(row[g].place), sub = place / (32 / F::kSubs);
-      const Bytes codes = load_vector<T>(cell, place / 4), one = bytes_broadcast4(kOnes + 4 * (place % 4));
-      constexpr int kStart = F::kZero == 128 && !kBiasedDot ? 0 : -F::kZero;
-      const I32 start = i32_set1(kStart);
-      const F32 weight = f32_from_i32(F::kZero == 128 ? dot_biased(start, codes, one) : dot_u7(start, codes, one));
-      const Scales<T> s = load_scales<T>(head, cell);
-      sum = f32_fma(weight, f32_mul(s.scale[sub], f32_set1(row[g].outlier)), sum);
-      if constexpr (F::kAffine) sum = f32_fma(s.offset[sub], f32_set1(row[g].outlier), sum);
-    }
+  constexpr int kStart = F::kZero == 128 && !kBiasedDot ? 0 : -F::kZero;
+  const size_t j = place / 4;
+  const Bytes one = bytes_broadcast4(kOnes + place % 4 * 4);
+  if constexpr (F::kBits == 4 && !F::kTable) {  // a high nibble counts sixteenfold
+    const int scale = j % 2 == 0 ? 1 : 16;
+    const Bytes codes = bytes_and(bytes_load(cell + 64 * (j / 2)), bytes_set1(static_cast<uint8_t>(15 * scale)));
+    return f32_mul(f32_from_i32(dot_u7(i32_set1(kStart * scale), codes, one)), f32_set1(1.0f / static_cast<float>(scale)));
+  } else {
+    Bytes u[8];
+    load_codes<T>(cell, u);
+    alignas(64) uint8_t codes[8][64];
+    for (size_t i = 0; i < 8; ++i) bytes_store(codes[i], u[i]);
+    const Bytes code = bytes_load(codes[j]);
+    return f32_from_i32(F::kZero == 128 ? dot_biased(i32_set1(kStart), code, one) : dot_u7(i32_set1(kStart), code, one));
   }
-  f32_store(sums, sum);
 }
 
-using AddOutliers = void (*)(const uint8_t* tile, const Q8Group* row, size_t columns, const uint64_t* groups, float* sums);
+// sums[r] += sum over the outliers of row r, in order of group, of outlier * weight.
+template <WeightType T>
+void add_outliers(const uint8_t* tile, const Outliers& outliers, float (*sums)[kTile]) {
+  using F = Format<T>;
+  constexpr size_t kCells = F::kSuper ? 8 : 1;  // to a head
+  alignas(64) float apart[kRowsPerPass][kTile] = {};
+  for (size_t i = 0; i < outliers.count; ++i) {
+    const Outlier& outlier = outliers.list[i];
+    const uint8_t* head = tile + outlier.group / kCells * (kHeadBytes<T> + kCells * kCellBytes<T>);
+    const uint8_t* cell = head + kHeadBytes<T> + outlier.group % kCells * kCellBytes<T>;
+    const size_t sub = F::kSubs == 1 ? 0 : outlier.place / 16;
+    const Scales<T> s = load_scales<T>(head, cell);
+    const F32 value = f32_set1(outlier.value);
+    F32 sum = f32_fma(weights_of<T>(cell, outlier.place), f32_mul(s.scale[sub], value), f32_load(apart[outlier.row]));
+    if constexpr (F::kAffine) sum = f32_fma(s.offset[sub], value, sum);
+    f32_store(apart[outlier.row], sum);
+  }
+  for (uint32_t rows = outliers.rows; rows != 0; rows &= rows - 1) {
+    const int r = __builtin_ctz(rows);
+    f32_store(sums[r], f32_load(sums[r]) + f32_load(apart[r]));
+  }
+}
+
+using AddOutliers = void (*)(const uint8_t* tile, const Outliers& outliers, float (*sums)[kTile]);
 
 constexpr AddOutliers kAddOutliers[kWeightTypes] = {nullptr,
                                                     nullptr,
@@ -237,16 +247,13 @@ constexpr AddOutliers kAddOutliers[kWeightTypes] = {nullptr,
                                                     add_outliers<WeightType::kQ6_K>,
                                                     add_outliers<WeightType::kIQ4_NL>};
 
-// Tile ``tile`` of w times ``rows`` rows of x from ``first`` on, into sums.
+// Tile ``tile`` of w times ``rows`` rows of x from ``first`` on, into sums; ``outliers`` are these rows'.
 OCTAVO_FN void tile_product(const WeightView& w, size_t tile, const Rows& x, size_t first, size_t rows, const Outliers& outliers,
                             float (*sums)[kTile]) {
   const size_t type = static_cast<size_t>(w.type);
   const uint8_t* data = w.data + tile * w.tile_bytes;
   kTilePass[type](data, row_address(x, first), x.stride, w.columns, rows, sums);
-  if (x.kind != BufferKind::kQ8) return;
-  for (size_t i = 0; i < rows; ++i) {
-    if (outliers.any[i]) kAddOutliers[type](data, q8_row(x, first + i), w.columns, outliers.groups[i], sums[i]);
-  }
+  if (x.kind == BufferKind::kQ8 && outliers.count != 0) kAddOutliers[type](data, outliers, sums);
 }
 
 // ---- ops ----

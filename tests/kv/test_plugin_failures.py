@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.kv import policies
+from octavo.kv.disk.files import BlockFiles
 from octavo.kv.eviction.lru import LRUEviction
 from octavo.kv.guard import GUARDS, PolicyError
 from octavo.kv.interfaces import BlockHash, PoolSpec
 from octavo.kv.placement.paged import PagedPlacement
 from octavo.kv.prefix_index.hash import HashPrefixIndex
+from octavo.runner.transfers import carry_out
 from support.simulation import Simulation
 
 GOOD: dict[str, Callable[..., Any]] = {
@@ -289,3 +293,38 @@ def test_what_find_returns_is_blocks_or_the_plugin_is_named(found: Any) -> None:
     index.find = lambda hashes: found  # type: ignore[method-assign]
     with pytest.raises(PolicyError, match=r"from find\(\), not int32"):
         guard.find([BlockHash(b"a"), BlockHash(b"b")])
+
+
+def raises_now_and_then(name: str, policy: Any) -> None:
+    policy.calls = getattr(policy, "calls", 0) + (name == "cached")
+    if name == "cached" and policy.calls % 4 == 0:
+        raise RuntimeError("no luck")
+
+
+def tells_of_the_last_first(name: str, policy: Any) -> Callable[[Any], Any] | None:
+    return (lambda blocks: blocks[::-1].copy()) if name == "insert" else None
+
+
+@pytest.mark.parametrize(("seam", "fault"), [("eviction", raises_now_and_then), ("prefix_index", tells_of_the_last_first)])
+def test_a_plugin_puts_nothing_under_a_wrong_name_on_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seam: str, fault: Callable[[str, Any], Any]
+) -> None:
+    """Whose blocks are whose is not taken from the plugin: who finds them after a restart finds its own tokens."""
+    prompts = [[(kind + 1 + i * (kind + 2) * 5) % 50 for i in range(36)] for kind in range(4)]
+    for faulty in (True, False):
+        if faulty:
+            install(monkeypatch, seam, fault)
+        sim = Simulation(**({seam: "faulty"} if faulty else {}), num_blocks=12, block_size=4, disk=BlockFiles(str(tmp_path), "n", 10**6))
+        for i in [*range(4)] * 6:
+            name = f"r{len(sim.requests)}"
+            sim.add(name, prompts[i], max_tokens=2)
+            sim.run()
+            if sim.last(name).error is None:
+                sim.check_output(name)
+            if len(sim.requests) == 3:
+                sim.kv.reset_prefix_cache()
+        assert sim.kv.disk is not None
+        for transfers in sim.kv.spill_cached(time.monotonic() + 10):
+            carry_out(transfers, sim.runner)
+        sim.kv.disk.close(time.monotonic() + 10)
+    assert sim.scheduler.stats().disk_hits > 0

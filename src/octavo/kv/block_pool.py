@@ -138,10 +138,10 @@ class BlockPool:
             return
         self._indexed[remembered] = True
         positions = np.arange(len(blocks)) if len(remembered) == len(blocks) else np.flatnonzero(np.isin(blocks, remembered))
-        self.eviction.cached(remembered, first + positions)
-        if self._spill is not None:
+        if self._spill is not None:  # before a plugin may raise: the index knows these blocks already
             for block, position in zip(remembered.tolist(), positions.tolist(), strict=True):
                 self._hash_of[block] = chain[first + position + 1]
+        self.eviction.cached(remembered, first + positions)
 
     def holds(self, blocks: BlockIds) -> bool:
         """Whether these are cached, still."""

@@ -188,7 +188,7 @@ class GuardedIndex(_BlockGuard):
         self._mark(remembered, True)
         self._hashes |= {block: hashes[block] for block in remembered.tolist()}
         self._recount("insert")
-        return remembered
+        return blocks[np.isin(blocks, remembered)]  # in the order of the chain, whatever the plugin's
 
     def remove(self, blocks: BlockIds) -> None:
         self._call("remove", blocks.copy())

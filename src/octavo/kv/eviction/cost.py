@@ -21,6 +21,8 @@ from octavo.kv.interfaces import BlockIds, PoolSpec
 
 _EVEN_AT = 8192
 """Tokens before a token at which its attention costs as much as its linear layers."""
+_WORTHS: npt.NDArray[np.float64] = 2 ** (np.arange(256) / 2)
+"""By level; finds and positions are int32, so that no level is over 128."""
 
 
 class CostEviction:
@@ -48,7 +50,7 @@ class CostEviction:
         worth = (1 + self._num_found[blocks]) * self._cost[blocks]
         worth = np.maximum.accumulate(worth[::-1])[::-1]
         levels = (2 * np.log2(worth)).astype(np.int64)
-        self._priority[blocks] = self._clock + 2 ** (levels / 2)
+        self._priority[blocks] = self._clock + _WORTHS[levels]
         self._queues.add(blocks, levels)
 
     def remove(self, blocks: BlockIds) -> None:

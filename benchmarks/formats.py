@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from octavo.bench.drive import Driver
 from octavo.bench.stats import median
-from octavo.bench.workload import random_requests
+from octavo.bench.workload.requests import random_requests
 from octavo.config import EngineArgs
 from octavo.engine.client import InProcessClient
 

@@ -14,8 +14,8 @@ from octavo.bench.kv.measure import PARTS, StepSample, Window, efficiency_meanwh
 from octavo.bench.kv.plan import Trial
 from octavo.bench.kv.result import as_json, same_outputs
 from octavo.bench.kv.runners import EndingRunner, StepCost, fit_step_cost
-from octavo.bench.workload import Workload
-from octavo.bench.workload_file import load_workload, parse_workload
+from octavo.bench.workload.file import load_workload, parse_workload
+from octavo.bench.workload.requests import Workload
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.kv.admission.predicted import PredictedAdmission

@@ -9,7 +9,7 @@ from octavo.bench.latency import LatencyPlan, measure_latency
 from octavo.bench.limits import ModelCosts
 from octavo.bench.machine import MachineRates
 from octavo.bench.throughput import ThroughputPlan, measure_throughput
-from octavo.bench.workload import random_requests
+from octavo.bench.workload.requests import random_requests
 from octavo.outputs import EngineCoreOutput, EngineCoreOutputs, EngineStats
 
 

@@ -8,7 +8,7 @@ from octavo.bench.drive import Driver, Run
 from octavo.bench.limits import ModelCosts, percent_of_bandwidth, percent_of_compute
 from octavo.bench.machine import MachineRates
 from octavo.bench.stats import Summary, median, summary_ms
-from octavo.bench.workload import random_requests
+from octavo.bench.workload.requests import random_requests
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from octavo.bench.drive import Driver
 from octavo.bench.stats import Summary, summary_ms
-from octavo.bench.workload import random_requests
+from octavo.bench.workload.requests import random_requests
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,7 +109,7 @@ def _measure(name: str, args: EngineArgs, needed: int, run: Callable[[Driver, En
 
 
 def _report(name: str, title: str, result: dict[str, Any], output: Path | None) -> None:
-    from octavo.bench.report import show, write_json
+    from octavo.bench.report.terminal import show, write_json
 
     show(result, title, Console())
     if output is not None:

@@ -18,7 +18,7 @@ from octavo.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from octavo.bench.kv.experiment import TrialResult
-    from octavo.bench.workload import Workload
+    from octavo.bench.workload.requests import Workload
 
 
 @engine_flags
@@ -47,8 +47,8 @@ def kv(
     from octavo.bench.kv.experiment import Experiment
     from octavo.bench.kv.result import as_json, show
     from octavo.bench.kv.runners import StepCost
-    from octavo.bench.report import write_json
-    from octavo.bench.workload_file import load_workload
+    from octavo.bench.report.terminal import write_json
+    from octavo.bench.workload.file import load_workload
 
     _check_places(output, report)
     plan.check_args(args)

@@ -33,7 +33,7 @@ def command(
     from rich.console import Console
 
     from octavo.bench.kv_report import tables
-    from octavo.bench.report import write_json
+    from octavo.bench.report.terminal import write_json
 
     result = _measured(args, [name.strip() for name in dtypes.split(",") if name.strip()], text, tokens, rounds)
     if output is not None:

@@ -22,7 +22,7 @@ from octavo.bench.kv.measure import (
 )
 from octavo.bench.kv.plan import Trial, trial_args
 from octavo.bench.kv.runners import SIMULATED_RUNNER, Clock, EndingRunner, StepCost, VirtualClock, WallClock, step_work
-from octavo.bench.workload import DrawnRequest, Workload
+from octavo.bench.workload.requests import DrawnRequest, Workload
 from octavo.config import EngineArgs
 from octavo.engine.core import EngineCore
 from octavo.engine.info import EngineInfo

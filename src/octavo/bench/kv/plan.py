@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.bench.workload import Workload
+from octavo.bench.workload.requests import Workload
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.kv.policies import choose

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from octavo.bench.lengths import MAX_TOKENS, MAX_WEIGHT, read_lengths
 from octavo.bench.strict_table import StrictTable, read_toml
-from octavo.bench.workload import PROCESSES, Arrivals, RequestKind, SharedPrefix, Tenant, Workload
+from octavo.bench.workload.arrivals import PROCESSES, Arrivals
+from octavo.bench.workload.lengths import MAX_TOKENS, MAX_WEIGHT, read_lengths
+from octavo.bench.workload.requests import RequestKind, SharedPrefix, Tenant, Workload
 
 MAX_REQUESTS = 1_000_000
 MAX_RATE = 1e6

@@ -5,7 +5,7 @@ import json
 
 from rich.console import Console
 
-from octavo.bench.report import show, write_json
+from octavo.bench.report.terminal import show, write_json
 from octavo.bench.stats import summary_ms
 
 RESULT = {

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.bench.lengths import Choice, Fixed, Lengths, LogNormal, Uniform
-from octavo.bench.workload import Arrivals, RequestKind, SharedPrefix, Tenant, Workload
-from octavo.bench.workload_file import load_workload, parse_workload
+from octavo.bench.workload.file import load_workload, parse_workload
+from octavo.bench.workload.lengths import Choice, Fixed, Lengths, LogNormal, Uniform
+from octavo.bench.workload.requests import Arrivals, RequestKind, SharedPrefix, Tenant, Workload
 from octavo.errors import InvalidRequestError
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "workloads"
 
 GOOD: dict[str, Any] = {
     "name": "mix",

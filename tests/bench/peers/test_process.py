@@ -62,7 +62,7 @@ def test_a_port_that_answers_already_is_refused_before_anything_starts(tmp_path:
 
 def test_a_server_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
     before = time.monotonic()
-    with pytest.raises(ServerError, match="small ended with status 1 .*no such model.*before it was ready"):
+    with pytest.raises(ServerError, match=r"small ended with status 1 .*no such model.*before it was ready"):
         server(tmp_path, "dies").start()
     assert time.monotonic() - before < 10  # and not after the 300 s it might have taken
 
@@ -133,8 +133,9 @@ def test_a_benchmark_that_is_killed_leaves_no_server(tmp_path: Path, end: signal
     port = free_port()
     script = (
         "import sys, time; from pathlib import Path; from octavo.bench.peers.process import ServerProcess\n"
-        f"with ServerProcess([sys.executable, {str(SERVER)!r}, '{port}', 'children'], 'http://127.0.0.1:{port}/', None, Path('log'), grace=1) as s:\n"
-        "    print(s.pid, flush=True); time.sleep(60)\n"
+        f"command = [sys.executable, {str(SERVER)!r}, '{port}', 'children']\n"
+        f"with ServerProcess(command, 'http://127.0.0.1:{port}/', None, Path('log'), grace=1) as server:\n"
+        "    print(server.pid, flush=True); time.sleep(60)\n"
     )
     benchmark = subprocess.Popen(
         [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ

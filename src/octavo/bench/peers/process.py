@@ -51,8 +51,10 @@ class ServerProcess:
         ready_timeout: float = 300.0,
         grace: float = 20.0,
     ) -> None:
-        """``ready_url`` answers 200 as soon as the server can serve; ``env`` is added to this environment. Seconds: ``ready_timeout`` from the
-        start to that, ``grace`` from being told to end to being killed. Output goes to ``log_path``; ``name`` is for messages."""
+        """``ready_url`` answers 200 as soon as the server can serve; ``env`` is added to this environment. Output goes to ``log_path``.
+
+        Seconds: ``ready_timeout`` from the start to that answer, ``grace`` from being told to end to being killed. ``name`` is for messages.
+        """
         self.name = name
         self.startup_seconds = 0.0
         """From exec to the first 200."""
@@ -96,9 +98,7 @@ class ServerProcess:
         """
         if _listening(self._ready_url):
             address = urlsplit(self._ready_url).netloc
-            raise ServerError(
-                f"{self.name}: something answers at {address} already; stop it first, or it would be measured in place of this one"
-            )
+            raise ServerError(f"{self.name}: something answers at {address} already, and would be measured in its place; stop it first")
         try:
             started = self._launch()
             self._wait_until_ready(started)

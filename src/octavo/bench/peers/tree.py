@@ -32,10 +32,11 @@ class Memory:
 class PeakMemory:
     """The most memory a tree of processes took.
 
-    The kernel keeps each process's high-water mark of resident memory (VmHWM), which costs nothing to read and misses no peak, but counts a
-    page that several processes share (libraries, a model file mapped twice, what a fork has not written to) in each of them. What is counted
-    too often at one moment is the sum of Rss - Pss. Reading Pss makes the kernel walk every page, milliseconds in which the server may
-    stand still; so ``sample`` reads marks only, and ``settle`` reads Pss, when no load runs. The peak is the sum of marks less that excess.
+    The kernel keeps each process's high-water mark of resident memory (VmHWM), which costs nothing to read and misses no peak, but
+    counts a page that several processes share (libraries, a model file mapped twice, what a fork has not written to) in each of them.
+    What is counted too often at one moment is the sum of Rss - Pss. Reading Pss makes the kernel walk every page, milliseconds in which
+    the server may stand still; so ``sample`` reads marks only, and ``settle`` reads Pss too, when no load runs. The peak is the sum of
+    marks less that excess.
     """
 
     def __init__(self) -> None:

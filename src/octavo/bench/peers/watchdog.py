@@ -1,7 +1,8 @@
 """Ends a server when its benchmark is gone, however that ended: killed, crashed, out of memory.
 
-Run as a script of its own, ``watchdog.py GRACE``, with its standard input a pipe whose other end the benchmark alone holds, and writes the server's
-process group to. When the pipe closes, the group is told to end, and killed after GRACE seconds. A benchmark that ended the server kills this first.
+Run as a script of its own, ``watchdog.py GRACE``. Its standard input is a pipe whose other end the benchmark alone holds, and writes the
+server's process group to. When the pipe closes, the group is told to end, and killed after GRACE seconds. A benchmark that ended the server
+itself kills this first.
 """
 
 from __future__ import annotations

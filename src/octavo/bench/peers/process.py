@@ -53,7 +53,7 @@ class ServerProcess:
     ) -> None:
         """``ready_url`` answers 200 as soon as the server can serve; ``env`` is added to this environment. Output goes to ``log_path``.
 
-        Seconds: ``ready_timeout`` from the start to that answer, ``grace`` from being told to end to being killed. ``name`` is for messages.
+        Seconds: ``ready_timeout`` from the start to that answer, ``grace`` from being told to end to being killed. Messages say ``name``.
         """
         self.name = name
         self.startup_seconds = 0.0
@@ -94,7 +94,7 @@ class ServerProcess:
         """Start it, and wait until it is ready.
 
         Raises:
-            ServerError: if something answers on its port already, if the command cannot be run, or if the server ends or is not ready in time.
+            ServerError: if something answers on its port already, the command cannot be run, or the server ends or is not ready in time.
         """
         if _listening(self._ready_url):
             address = urlsplit(self._ready_url).netloc

@@ -41,12 +41,14 @@ class RequestRecord:
     """Asked for."""
     scheduled: float
     """When it was to be sent: latency counts from here. In a closed loop, when its client became free."""
+    queued: float = 0.0
+    """Seconds of its latency that it waited in the client, because of the cap on what is in flight."""
     sent: float | None = None
     """When it was; None: it never was."""
     chunks: list[Chunk] = field(default_factory=list)
     """With text or tokens, in order; a chunk that brings a role or usage alone is none."""
     ended: float | None = None
-    """When the stream was over, well or not."""
+    """When the stream was over, well or not; None in spite of ``sent``: the run stopped before."""
     failure: Failure | None = None
     message: str = ""
     """Of a failure."""
@@ -54,6 +56,13 @@ class RequestRecord:
     """HTTP."""
     finish_reason: str | None = None
     usage: Usage | None = None
+    counted: str = ""
+    """How its tokens were: see octavo.bench.load.credit."""
+
+    @property
+    def exact(self) -> bool:
+        """Of as many tokens as asked for."""
+        return self.received_tokens == self.output_tokens
 
     @property
     def completed(self) -> bool:
@@ -96,7 +105,7 @@ class ClientHealth:
     cpu_share: float
     """Of one core, over the run."""
     send_lag: list[float]
-    """Seconds from scheduled to sent, of each request sent in an open loop."""
+    """Seconds from scheduled to sent, but for those queued, of each request sent in an open loop."""
     loop_lag: list[tuple[float, float]]
     """(seconds after the start, seconds late): how late the client's own heartbeat was."""
     peak_in_flight: int

@@ -1,0 +1,108 @@
+"""The server that is measured, and how it is spoken to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from octavo.bench.workload.requests import DrawnRequest
+from octavo.errors import InvalidRequestError
+from octavo.tokenizer.tokenizer import Tokenizer
+
+CHAT = "/chat/completions"
+
+
+class Address(NamedTuple):
+    """Where a URL leads."""
+
+    tls: bool
+    host: str
+    port: int
+    path: str
+    """Before every endpoint; "" or /…, without a / at its end."""
+
+    @property
+    def shown(self) -> str:
+        """For a Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """An OpenAI-compatible server, and what is asked of it."""
+
+    url: str
+    """http:// or https://, with or without /v1."""
+    model: str
+    endpoint: str = "/v1/completions"
+    """This or /v1/chat/completions."""
+    api_key: str | None = None
+    tokenizer: Tokenizer | None = None
+    """Of the model; counts tokens where the server does not, and makes text of prompts that are ids."""
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of every request; they win over those the client sets."""
+    stream_options: tuple[str, ...] = ("include_usage", "continuous_usage_stats")
+    """What is asked of the stream: octavo.bench.load.probe drops what the server refuses."""
+    ignore_eos: bool = True
+    """Ask for exactly as many tokens as planned."""
+    prompts: Literal["tokens", "text"] = "tokens"
+    """How completions are prompted: ids are exact and cost the server no tokenization; not every server takes them."""
+
+    @cached_property
+    def address(self) -> Address:
+        """Raises InvalidRequestError for what is no URL of a server."""
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError as error:
+            raise InvalidRequestError(f"url = {self.url}: {error}", field="url") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidRequestError(f"url = {self.url}: it must begin with http:// or https:// and name a host", field="url")
+        tls = parts.scheme == "https"
+        path = parts.path.rstrip("/")
+        return Address(tls, parts.hostname, port or (443 if tls else 80), path.removesuffix("/v1"))
+
+    @property
+    def chat(self) -> bool:
+        return self.endpoint.endswith(CHAT)
+
+    def message(self, request: DrawnRequest) -> bytes:
+        """The HTTP request, whole."""
+        return self.http("POST", self.endpoint, msgspec.json.encode(self.body(request)))
+
+    def body(self, request: DrawnRequest) -> dict[str, Any]:
+        """What is posted. Greedy, ``output_tokens`` long."""
+        body: dict[str, Any] = {"model": self.model, **self._prompt(request)}
+        body |= {"max_tokens": request.output_tokens, "temperature": 0, "stream": True}
+        if self.stream_options:
+            body["stream_options"] = dict.fromkeys(self.stream_options, True)
+        if self.ignore_eos:
+            body["ignore_eos"] = True
+        return body | dict(self.extra_body)
+
+    def http(self, method: str, path: str, body: bytes = b"") -> bytes:
+        """An HTTP/1.1 request for a path below the URL's."""
+        address = self.address
+        lines = [f"{method} {address.path}{path} HTTP/1.1", f"Host: {address.shown}", "User-Agent: octavo-bench", "Accept: */*"]
+        if self.api_key is not None:
+            lines.append(f"Authorization: Bearer {self.api_key}")
+        if body:
+            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+    def _prompt(self, request: DrawnRequest) -> dict[str, Any]:
+        if not self.chat and self.prompts == "tokens":
+            return {"prompt": request.prompt_token_ids}
+        text = self._text(request)
+        return {"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}
+
+    def _text(self, request: DrawnRequest) -> str:
+        if self.tokenizer is None:
+            raise InvalidRequestError(f"tokenizer: {self.endpoint} is prompted with text, which only the model's tokenizer can make")
+        return self.tokenizer.decode(request.prompt_token_ids)

@@ -16,6 +16,7 @@ from octavo.bench.kv.result import as_json, same_outputs
 from octavo.bench.kv.runners import EndingRunner, StepCost, fit_step_cost
 from octavo.bench.workload.file import load_workload, parse_workload
 from octavo.bench.workload.requests import Workload
+from octavo.bench.workload.tokens import Tokens
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.kv.admission.predicted import PredictedAdmission
@@ -185,7 +186,7 @@ def test_every_trial_gets_the_same_requests_and_gives_the_same_tokens(workload: 
     results = experiment.run_all([Trial("static", 16), Trial("contiguous", 8), Trial("paged", 64)], lambda result: None)
     same, compared = same_outputs(results)
     assert same and compared > 30
-    drawn = workload.draw(results[0].info.vocab_size)
+    drawn = workload.draw(Tokens.of_size(results[0].info.vocab_size))
     for result in results:
         for index, token_ids in result.outputs.items():
             assert len(token_ids) == drawn[index].output_tokens
@@ -205,7 +206,7 @@ def test_other_outputs_are_noticed(workload: Workload) -> None:
 
 
 def test_the_engine_is_not_told_where_a_request_ends(workload: Workload) -> None:
-    for request in workload.draw(1000):
+    for request in workload.draw(Tokens.of_size(1000)):
         longer = dataclasses.replace(request, output_tokens=request.max_tokens)
         told = [engine_request(each, 1000, seed=0) for each in (request, longer)]
         for one in told:
@@ -224,7 +225,7 @@ def test_admission_hears_of_the_true_length_when_the_request_is_through(workload
 
     monkeypatch.setattr(PredictedAdmission, "finished", listen)
     result = simulation(workload).run(Trial("paged-predicted", 16))
-    drawn = workload.draw(result.info.vocab_size)
+    drawn = workload.draw(Tokens.of_size(result.info.vocab_size))
     assert sorted(heard) == sorted((drawn[i].max_tokens, drawn[i].output_tokens) for i in result.outputs)
 
 

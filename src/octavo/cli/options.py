@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from octavo.bench.workload.flags import WorkloadFlags
 from octavo.config import AsyncEngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
@@ -72,13 +73,20 @@ def engine_flags(command: Command) -> Command:
     return _derived(command, "args", _engine_parameters(), AsyncEngineArgs)
 
 
+def workload_flags(command: Command) -> Command:
+    """Turn the ``load: WorkloadFlags`` parameter of ``command`` into its flags, after the command's own."""
+    hints = typing.get_type_hints(WorkloadFlags)
+    derived = [_engine_parameter(spec, hints[spec.name], "Load") for spec in dataclasses.fields(WorkloadFlags)]
+    return _derived(command, "load", derived, WorkloadFlags, first=0)
+
+
 def sampling_flags(command: Command) -> Command:
     """Turn the ``params: SamplingParams`` parameter of ``command`` into the flags of SAMPLING, in the same way."""
     return _derived(command, "params", [_sampling_parameter(name) for name in SAMPLING], SamplingParams)
 
 
-def _derived(command: Command, name: str, derived: Sequence[inspect.Parameter], build: Callable[..., Any]) -> Command:
-    """``command`` with ``derived`` in place of its parameter ``name``, which is then built of their values."""
+def _derived(command: Command, name: str, derived: Sequence[inspect.Parameter], build: Callable[..., Any], first: int = 1) -> Command:
+    """``command`` with ``derived``, the ``first`` of them before its own, in place of its parameter ``name``, built of their values."""
     hints = typing.get_type_hints(command, include_extras=True)
     own = [
         parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
@@ -91,7 +99,7 @@ def _derived(command: Command, name: str, derived: Sequence[inspect.Parameter], 
         settings = {parameter.name: values.pop(parameter.name) for parameter in derived}
         command(**{name: build(**settings)}, **values)
 
-    parameters = [*derived[:1], *own, *derived[1:]]  # MODEL comes before the command's own arguments
+    parameters = [*derived[:first], *own, *derived[first:]]  # MODEL comes before the command's own arguments
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
@@ -103,11 +111,11 @@ def _engine_parameters() -> tuple[inspect.Parameter, ...]:
     return tuple(_engine_parameter(spec, hints[spec.name]) for spec in dataclasses.fields(AsyncEngineArgs))
 
 
-def _engine_parameter(spec: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
+def _engine_parameter(spec: dataclasses.Field[Any], hint: Any, panel: str = "Engine") -> inspect.Parameter:
     if spec.name == "model":
         return _parameter(spec.name, spec.default, hint, typer.Argument(help=spec.metadata["doc"], metavar="MODEL"))
     choices = "|".join(spec.metadata["choices"] or ()) or None
-    option = typer.Option(help=_help(spec.metadata), rich_help_panel="Engine", metavar=choices or _metavar(hint))
+    option = typer.Option(help=_help(spec.metadata), rich_help_panel=panel, metavar=choices or _metavar(hint))
     return _parameter(spec.name, spec.default, hint, option)
 
 

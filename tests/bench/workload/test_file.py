@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from octavo.bench.workload.arrivals import Arrivals
 from octavo.bench.workload.file import load_workload, parse_workload
 from octavo.bench.workload.lengths import Choice, Fixed, Lengths, LogNormal, Uniform
-from octavo.bench.workload.requests import Arrivals, RequestKind, SharedPrefix, Tenant, Workload
+from octavo.bench.workload.requests import RequestKind, SharedPrefix, Tenant, Workload
+from octavo.bench.workload.tokens import Tokens
 from octavo.errors import InvalidRequestError
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "workloads"
@@ -115,7 +117,7 @@ def test_a_workload_written_as_toml_is_read_back_the_same(tmp_path_factory: pyte
 @settings(max_examples=60, deadline=None)
 @given(workloads())
 def test_draws_keep_to_what_the_workload_says(workload: Workload) -> None:
-    requests = workload.draw(vocab_size=50)
+    requests = workload.draw(Tokens.of_size(50))
     kinds = {kind.name: kind for kind in workload.requests}
     assert [r.index for r in requests] == list(range(workload.num_requests))
     assert all(a.arrival <= b.arrival for a, b in itertools.pairwise(requests))
@@ -133,22 +135,22 @@ def test_draws_keep_to_what_the_workload_says(workload: Workload) -> None:
 @settings(max_examples=30, deadline=None)
 @given(workloads(), st.integers(1, 40))
 def test_the_first_requests_do_not_depend_on_how_many_there_are(workload: Workload, more: int) -> None:
-    requests = workload.draw(1000)
-    assert dataclasses.replace(workload, num_requests=workload.num_requests + more).draw(1000)[: len(requests)] == requests
+    requests = workload.draw(Tokens.of_size(1000))
+    assert dataclasses.replace(workload, num_requests=workload.num_requests + more).draw(Tokens.of_size(1000))[: len(requests)] == requests
 
 
 def test_a_change_of_the_answers_leaves_prompts_and_arrivals_alone() -> None:
     before = parse_workload(GOOD, "x")
     kinds = tuple(dataclasses.replace(kind, output_tokens=Fixed(1)) for kind in before.requests)
     after = dataclasses.replace(before, requests=kinds)
-    for a, b in zip(before.draw(100), after.draw(100), strict=True):
+    for a, b in zip(before.draw(Tokens.of_size(100)), after.draw(Tokens.of_size(100)), strict=True):
         assert b.output_tokens == 1
         assert dataclasses.replace(a, output_tokens=1) == b
 
 
 def test_a_seed_changes_everything_drawn() -> None:
     workload = parse_workload(GOOD, "x")
-    first, other = workload.draw(100), dataclasses.replace(workload, seed=1).draw(100)
+    first, other = workload.draw(Tokens.of_size(100)), dataclasses.replace(workload, seed=1).draw(Tokens.of_size(100))
     assert [r.arrival for r in first] != [r.arrival for r in other]
     assert [r.prompt_token_ids for r in first] != [r.prompt_token_ids for r in other]
 
@@ -173,7 +175,7 @@ def test_prefixes_are_shared_within_a_tenant_and_popular_as_zipf_says() -> None:
     kind = {"name": "rag", "prompt_tokens": 4, "output_tokens": 1, "max_tokens": 1}
     tables = GOOD | {"num_requests": 3000, "requests": [kind | {"shared_prefix": {"tokens": 16, "count": 2, "zipf": 1.0}}]}
     seen: dict[tuple[str | None, tuple[int, ...]], int] = {}
-    for request in parse_workload(tables, "x").draw(1000):
+    for request in parse_workload(tables, "x").draw(Tokens.of_size(1000)):
         key = request.tenant, tuple(request.prompt_token_ids[:16])
         seen[key] = seen.get(key, 0) + 1
     # Two tenants, 2 : 1, with two prefixes each, 1 : 1/2; none is common to both tenants.
@@ -197,14 +199,18 @@ def change(path: list[str | int], value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (["num_requets"], 5, "w.toml: num_requets = 5: there is no such key here; there are name, description, seed, num_requests"),
+        (["num_requets"], 5, "w.toml: num_requets = 5: there is no such key here; there are name, description, seed, trace, arrivals"),
         (["num_requests"], 0, "w.toml: num_requests = 0: it must be an integer from 1 to 1000000"),
         (["num_requests"], True, "num_requests = True: it must be an integer"),
         (["seed"], 1.5, "seed = 1.5: it must be an integer"),
         (["name"], None, "w.toml: name is missing"),
         (["name"], "", "name = '': it must be a string that is not empty"),
         (["arrivals"], 3, "arrivals = 3: it must be a table"),
-        (["arrivals", "process"], "random", "[arrivals] process = 'random': choose one of poisson, gamma, constant, closed"),
+        (
+            ["arrivals", "process"],
+            "random",
+            "[arrivals] process = 'random': choose one of poisson, gamma, constant, ramp, at_once, closed, trace",
+        ),
         (["arrivals", "rate"], -1, "[arrivals] rate = -1: it must be a number from 1e-06 to 1e+06"),
         (["arrivals", "rate"], float("nan"), "[arrivals] rate = nan: it must be a number"),
         (["arrivals", "concurrency"], 4, "[arrivals] concurrency = 4: there is no such key here; there are process, rate, burstiness"),
@@ -281,5 +287,5 @@ def test_the_examples_are_what_they_say() -> None:
     assert all(workload.name == stem and workload.description for stem, workload in loads.items())
     rag = loads["chat_rag"]
     assert len(rag.tenants) > 1 and any(kind.shared_prefix for kind in rag.requests)
-    stated = [request.max_tokens for request in rag.draw(1000)]
+    stated = [request.max_tokens for request in rag.draw(Tokens.of_size(1000))]
     assert min(stated) == 512 and max(stated) == 2048

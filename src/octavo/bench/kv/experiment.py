@@ -23,6 +23,7 @@ from octavo.bench.kv.measure import (
 from octavo.bench.kv.plan import Trial, trial_args
 from octavo.bench.kv.runners import SIMULATED_RUNNER, Clock, EndingRunner, StepCost, VirtualClock, WallClock, step_work
 from octavo.bench.workload.requests import DrawnRequest, Workload
+from octavo.bench.workload.tokens import Tokens
 from octavo.config import EngineArgs
 from octavo.engine.core import EngineCore
 from octavo.engine.info import EngineInfo
@@ -66,6 +67,8 @@ class Experiment:
     pool_tokens: int
     cost: StepCost | None = None
     """Simulate: no model runs, and a step takes this time."""
+    tokens: Tokens | None = None
+    """What prompts are made of; None: all ids that the model has."""
 
     def run(self, trial: Trial) -> TrialResult:
         """One trial, on an engine made for it.
@@ -79,8 +82,8 @@ class Experiment:
             args = dataclasses.replace(args, runner_cls=SIMULATED_RUNNER)
         core = EngineCore(args)
         try:
-            requests = self.workload.draw(core.info.vocab_size)
-            run = _Run(core, args, requests, self.workload.arrivals.concurrency, self.cost)
+            requests = self.workload.draw(self.tokens or Tokens.of_size(core.info.vocab_size))
+            run = _Run(core, args, requests, self.workload.arrivals.in_flight, self.cost)
             run.to_the_end()
         finally:
             core.close()
@@ -120,12 +123,12 @@ def engine_request(request: DrawnRequest, end_token: int, seed: int) -> EngineCo
 class _Run:
     """One engine, stepped until the load is through, or past the end of its saturation."""
 
-    def __init__(self, core: EngineCore, args: EngineArgs, requests: list[DrawnRequest], clients: int, cost: StepCost | None) -> None:
-        """``clients``: in closed loop, how many requests there are at a time; else 0."""
+    def __init__(self, core: EngineCore, args: EngineArgs, requests: list[DrawnRequest], most: int | None, cost: StepCost | None) -> None:
+        """``most``: requests at a time, if there is a limit."""
         self._core = core
         self._args = args
         self._coming = deque(requests)
-        self._clients = clients
+        self._most = most or len(requests)
         self._cost = cost
         self._clock: Clock = WallClock() if cost is None else VirtualClock()
         self._open = 0
@@ -157,7 +160,7 @@ class _Run:
 
     def _submit(self) -> None:
         """Hand over what has come by now."""
-        while self._coming and (self._open < self._clients if self._clients else self._coming[0].arrival <= self._now()):
+        while self._coming and self._open < self._most and self._coming[0].arrival <= self._now():
             self._core.add_request(engine_request(self._coming.popleft(), self._end_token, self._args.seed or 0))
             self._open += 1
 

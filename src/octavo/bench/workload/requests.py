@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,15 @@ import numpy as np
 
 from octavo.bench.workload.arrivals import Arrivals
 from octavo.bench.workload.lengths import Lengths, pick
+from octavo.bench.workload.prompts import Part, Writer
+from octavo.bench.workload.text import PromptText
+from octavo.bench.workload.tokens import Tokens
+from octavo.bench.workload.trace import Trace
+from octavo.errors import InvalidRequestError
 from octavo.request import EngineCoreRequest
 from octavo.sampling_params import SamplingParams
 
-_ARRIVALS, _REQUESTS, _OUTPUTS, _PREFIXES = range(4)
+_ARRIVALS, _REQUESTS, _OUTPUTS, _PREFIXES, _PROMPTS, _BLOCKS = range(6)
 """Random streams of their own, so that a change of one part of a workload leaves the others as they were."""
 
 
@@ -58,6 +64,8 @@ class RequestKind:
     tenants: tuple[str, ...] = ()
     """Who sends it; nobody in particular: every tenant."""
     shared_prefix: SharedPrefix | None = None
+    prompt: PromptText | None = None
+    """What prompts and prefixes are made of; None: random tokens."""
 
     @property
     def max_model_len(self) -> int:
@@ -71,6 +79,8 @@ class RequestKind:
             values["tenants"] = list(self.tenants)
         if self.shared_prefix:
             values["shared_prefix"] = self.shared_prefix.as_toml()
+        if self.prompt:
+            values["prompt"] = self.prompt.as_toml()
         lengths = {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens, "max_tokens": self.max_tokens}
         return values | {name: length.as_toml() for name, length in lengths.items()}
 
@@ -84,10 +94,14 @@ class DrawnRequest:
     """Seconds after the start; 0 in a closed loop."""
     kind: str
     tenant: str | None
+    """Who sends it. Tenants share no cached prefix: over HTTP it is the request's ``cache_salt``, and its ``user``."""
     prompt_token_ids: list[int]
+    """Without BOS: a server adds none to ids, and its own to text."""
     max_tokens: int
     output_tokens: int
-    """1 to max_tokens: where it ends."""
+    """1 to max_tokens: where it ends. Over HTTP, where nobody can end it so, it is what the request states as max_tokens."""
+    prompt_text: str | None = None
+    """If it was drawn as text: what these ids are the tokens of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,56 +110,120 @@ class Workload:
 
     name: str
     arrivals: Arrivals
-    requests: tuple[RequestKind, ...]
+    requests: tuple[RequestKind, ...] = ()
     description: str = ""
     seed: int = 0
     num_requests: int = 100
     tenants: tuple[Tenant, ...] = ()
 
+    trace: Trace | None = None
+    """Where kinds, tenants and lengths come from instead of ``requests``, which is then empty; and times, if arrivals say so."""
+
+    def __post_init__(self) -> None:
+        if self.trace is not None and self.arrivals.process == "trace" and self.num_requests > len(self.trace.rows):
+            limit = f"the trace {self.trace.file} has {len(self.trace.rows)} requests in the time that is replayed"
+            raise InvalidRequestError(f"num_requests = {self.num_requests}: {limit}", field="num_requests")
+
     @property
     def max_model_len(self) -> int:
         """The context that its longest request may need: prompt and max_tokens."""
+        if self.trace is not None:
+            return self.trace.max_model_len
         return max(kind.max_model_len for kind in self.requests)
 
-    def draw(self, vocab_size: int) -> list[DrawnRequest]:
-        """All requests, in order of arrival. The first n are the same whatever ``num_requests``; prompts are of uniform random tokens."""
-        arrivals = self.arrivals.draw(np.random.default_rng([self.seed, _ARRIVALS]), self.num_requests)
-        return [self._draw(i, float(arrival), vocab_size) for i, arrival in enumerate(arrivals)]
+    @property
+    def needs_tokenizer(self) -> bool:
+        """Whether prompts are made of text."""
+        return any(kind.prompt for kind in self.requests) or (self.trace is not None and self.trace.prompt is not None)
+
+    def without_text(self) -> Workload:
+        """The same of random tokens, which need no tokenizer: where no model reads them, only their lengths and what they share count."""
+        requests = tuple(dataclasses.replace(kind, prompt=None) for kind in self.requests)
+        trace = self.trace and dataclasses.replace(self.trace, prompt=None)
+        return dataclasses.replace(self, requests=requests, trace=trace)
+
+    def draw(self, tokens: Tokens, *, as_text: bool = False, salt: str = "") -> list[DrawnRequest]:
+        """All requests, in order of arrival. The first n are the same whatever ``num_requests``, unless a ramp is stretched over them.
+
+        ``as_text``: each has a ``prompt_text`` too, for a server that takes no ids; prompts of random tokens are then random words.
+        ``salt``: another, and prompts have other tokens, with the same lengths and the same sharing, so that no cache knows them.
+
+        Raises:
+            InvalidRequestError: text is wanted, and there is no tokenizer.
+        """
+        writer = Writer(tokens, self.seed, as_text, salt)
+        return [self._draw(i, arrival, writer) for i, arrival in enumerate(self._arrivals())]
 
     def as_toml(self) -> dict[str, Any]:
         """The tables of a file that describes this workload."""
-        return {
+        values = {
             "name": self.name,
             "description": self.description,
             "seed": self.seed,
             "num_requests": self.num_requests,
             "arrivals": self.arrivals.as_toml(),
+        }
+        if self.trace is not None:
+            return values | {"trace": self.trace.as_toml()}
+        return values | {
             "tenants": [{"name": tenant.name, "weight": tenant.weight} for tenant in self.tenants],
             "requests": [kind.as_toml() for kind in self.requests],
         }
 
-    def _draw(self, index: int, arrival: float, vocab_size: int) -> DrawnRequest:
+    def _arrivals(self) -> list[float]:
+        if self.trace is not None and self.arrivals.process == "trace":
+            return [row.time / self.trace.speedup for row in self.trace.rows[: self.num_requests]]
+        drawn: list[float] = self.arrivals.draw(np.random.default_rng([self.seed, _ARRIVALS]), self.num_requests).tolist()
+        return drawn
+
+    def _draw(self, index: int, arrival: float, writer: Writer) -> DrawnRequest:
+        if self.trace is not None:
+            return _replay(self.trace, index, arrival, writer)
         random = np.random.default_rng([self.seed, _REQUESTS, index])
         place = pick(random, tuple(kind.weight for kind in self.requests))
         kind = self.requests[place]
         allowed = [(i, tenant) for i, tenant in enumerate(self.tenants) if not kind.tenants or tenant.name in kind.tenants]
         tenant_place, tenant = allowed[pick(random, tuple(t.weight for _, t in allowed))] if allowed else (0, None)
-        prefix: list[int] = []
+        parts: list[Part] = []
         if (shared := kind.shared_prefix) is not None:
             which = pick(random, tuple((k + 1) ** -shared.zipf for k in range(shared.count)))
-            prefix = _tokens(np.random.default_rng([self.seed, _PREFIXES, place, tenant_place, which]), shared.tokens, vocab_size)
+            parts.append(Part((_PREFIXES, place, tenant_place, which), shared.tokens))
         max_tokens = kind.max_tokens.draw(random)
-        own = _tokens(random, kind.prompt_tokens.draw(random), vocab_size)
+        parts.append(Part((_PROMPTS, index), kind.prompt_tokens.draw(random), index))
         output_tokens = kind.output_tokens.draw(np.random.default_rng([self.seed, _OUTPUTS, index]))
+        ids, text = writer.write(parts, kind.prompt)
         return DrawnRequest(
             index=index,
             arrival=arrival,
             kind=kind.name,
             tenant=tenant.name if tenant else None,
-            prompt_token_ids=prefix + own,
+            prompt_token_ids=ids,
+            prompt_text=text,
             max_tokens=max_tokens,
             output_tokens=min(output_tokens, max_tokens),
         )
+
+
+def _replay(trace: Trace, index: int, arrival: float, writer: Writer) -> DrawnRequest:
+    """A request as the trace has it; from the first one again when there are no more."""
+    row = trace.rows[index % len(trace.rows)]
+    parts = [Part((_BLOCKS, block), trace.block_size) for block in row.blocks]
+    rest = row.input_tokens - trace.block_size * len(parts)
+    if rest > 0:
+        parts.append(Part((_PROMPTS, index), rest, index))
+    elif rest < 0:
+        parts[-1] = Part(parts[-1].key, parts[-1].tokens + rest)
+    ids, text = writer.write(parts, trace.prompt)
+    return DrawnRequest(
+        index=index,
+        arrival=arrival,
+        kind=row.kind,
+        tenant=row.tenant,
+        prompt_token_ids=ids,
+        prompt_text=text,
+        max_tokens=row.max_tokens,
+        output_tokens=row.output_tokens,
+    )
 
 
 def random_requests(
@@ -156,11 +234,6 @@ def random_requests(
     for i in range(count):
         yield EngineCoreRequest(
             request_id=f"{name}-{i}",
-            prompt_token_ids=_tokens(random, input_len, vocab_size),
+            prompt_token_ids=random.integers(0, vocab_size, input_len).tolist(),
             sampling_params=SamplingParams(temperature=0, max_tokens=output_len, ignore_eos=True, detokenize=False, seed=seed),
         )
-
-
-def _tokens(random: np.random.Generator, count: int, vocab_size: int) -> list[int]:
-    tokens: list[int] = random.integers(0, vocab_size, count).tolist()
-    return tokens

@@ -121,6 +121,13 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     step_seconds: float = 0.0
     """Total time in steps; ``native_seconds`` of it in native code."""
     native_seconds: float = 0.0
+    schedule_seconds: float = 0.0
+    """Of it, planning; ``transfer_seconds`` moving KV blocks."""
+    transfer_seconds: float = 0.0
+    gc_seconds: float = 0.0
+    """In Python's garbage collector, in steps and between them."""
+    idle_seconds: float = 0.0
+    """Without a request."""
     prompt_tokens: int = 0
     """Prompt tokens computed or found in the prefix cache, for the first time."""
     generation_tokens: int = 0

@@ -1,9 +1,16 @@
-"""GET /admin/kv and POST /admin/kv/reset over HTTP."""
+"""The operator's routes over HTTP."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
+import msgspec
+import pytest
+
+from octavo import __version__
+from octavo.engine.info import EngineInfo
+from octavo.engine.step_log import StepRecord
 from support.live_server import LiveServer
 from support.outputs import SEEDS
 
@@ -35,8 +42,35 @@ def test_a_reset_makes_a_hit_a_miss(server: LiveServer) -> None:
     assert cached_tokens(server) == 96
 
 
-def test_an_api_key_guards_both(start: Callable[..., LiveServer]) -> None:
+def test_steps_over_http(server: LiveServer) -> None:
+    cached_tokens(server)
+    last = server.client.get("/admin/steps").json()
+    assert last["steps"] == [] and last["lost"] == 0 and abs(last["now"] - time.time()) < 5
+    cached_tokens(server)
+    found = server.client.get(f"/admin/steps?after={last['last']}").json()
+    assert [step["sampled"] for step in found["steps"]] == [1, 1, 1]
+    record = msgspec.convert(found["steps"][0], StepRecord)
+    assert (record.step, record.tokens) == (last["last"] + 1, 4)  # 96 tokens of the prompt are cached
+
+
+@pytest.mark.parametrize("after", ["-1", "x", "1.5", "", "9" * 19, "²"])
+def test_a_bad_step_number_is_named(server: LiveServer, after: str) -> None:
+    response = server.client.get("/admin/steps", params={"after": after})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "after" and "0 or more" in response.json()["error"]["message"]
+
+
+def test_facts_about_the_engine(server: LiveServer) -> None:
+    facts = server.client.get("/admin/engine").json()
+    info = msgspec.convert(facts["info"], EngineInfo)
+    assert facts["version"] == __version__
+    assert (info.numerics_id, info.kv_windows, facts["settings"]["model"]) == ("scripted", [0], info.model)
+    assert all(10_000_000 < facts["peak_memory_bytes"][process] < 2**40 for process in ("engine", "server"))
+
+
+def test_an_api_key_guards_them(start: Callable[..., LiveServer]) -> None:
     server = start(settings={"api_keys": ("secret",)}, num_gpu_blocks_override=16)
     for headers, expected in (({"Authorization": "Bearer wrong"}, 401), ({}, 200)):
-        assert server.client.get("/admin/kv", headers=headers).status_code == expected
+        for path in ("/admin/engine", "/admin/steps?after=0", "/admin/kv"):
+            assert server.client.get(path, headers=headers).status_code == expected
         assert server.client.post("/admin/kv/reset", headers=headers).status_code == expected

@@ -20,7 +20,8 @@ GOLDEN = {
         kv_bytes_free kv_bytes_external kv_swap_bytes prefix_cache_disk_bytes""",
     "counter": """prompt_tokens generation_tokens num_preemptions recomputed_tokens prefix_cache_queries prefix_cache_hits engine_steps
         prefix_cache_disk_hits prefix_cache_disk_spilled_blocks prefix_cache_disk_dropped_blocks prefix_cache_disk_corrupt_files
-        kv_moved_blocks kv_swapped_out_blocks kv_swapped_in_blocks engine_step_seconds engine_native_seconds request_success""",
+        kv_moved_blocks kv_swapped_out_blocks kv_swapped_in_blocks engine_step_seconds engine_native_seconds request_success
+        engine_schedule_seconds engine_transfer_seconds engine_gc_seconds engine_idle_seconds server_gc_seconds""",
     "histogram": """time_to_first_token_seconds inter_token_latency_seconds request_time_per_output_token_seconds
         e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds request_decode_time_seconds
         request_inference_time_seconds request_prompt_tokens request_generation_tokens""",

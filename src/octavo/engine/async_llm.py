@@ -12,6 +12,7 @@ from octavo.engine.client import STALL_SECONDS, EngineState, Health
 from octavo.engine.info import EngineInfo
 from octavo.engine.kv_report import with_lists
 from octavo.engine.logs import show_logs
+from octavo.engine.memory import peak_memory
 from octavo.engine.output_processor import OutputKind, OutputProcessor, RequestState
 from octavo.engine.processor import InputProcessor, PreparedRequest, Prompt, load_model_tokenizer
 from octavo.engine.remote import EngineProcess
@@ -170,6 +171,19 @@ class AsyncLLMEngine:
         """
         self._start_pump()
         return with_lists(await self._process.ask("kv_usage"))
+
+    async def steps(self, after: int | None = None) -> dict[str, Any]:
+        """What each step did, of those after number ``after``, oldest first; None: none, but the last one's number (EngineCore.steps).
+
+        Raises as ``kv_usage``.
+        """
+        self._start_pump()
+        found: dict[str, Any] = await self._process.ask("steps", after)
+        return found
+
+    def peak_memory(self) -> int | None:
+        """Bytes of the engine process's largest resident set; None where the system does not say."""
+        return peak_memory(self._process.pid)
 
     async def reset_prefix_cache(self) -> int:
         """Forget all cached prefixes; returns how many blocks held them. Raises as ``kv_usage``."""

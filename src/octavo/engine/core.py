@@ -14,7 +14,9 @@ from octavo.config import EngineArgs
 from octavo.engine.info import EngineInfo
 from octavo.engine.kv_report import kv_report
 from octavo.engine.pool import PoolPlan, plan_pool
+from octavo.engine.step_clock import StepClock
 from octavo.engine.step_log import StepLog
+from octavo.engine.step_work import step_work
 from octavo.errors import InvalidRequestError
 from octavo.kv.disk import SPILL_SECONDS
 from octavo.kv.disk.files import HEADER_BYTES, BlockFiles
@@ -47,9 +49,9 @@ class EngineCore:
         self._lag = lag
         self._in_flight: deque[tuple[SchedulerOutput, RunnerOutput]] = deque()
         self._refused: list[EngineCoreOutput] = []
-        self._step_seconds = 0.0
         self._closed = False
         self._log = StepLog()
+        self._clock = StepClock()
         self._kv_writes: KVWrites | None = None
         phases = _Phases(earlier_phases or {})
         with phases.measure("import"):
@@ -58,6 +60,7 @@ class EngineCore:
             self.runner: Runner = runner_class(args)
         runner_info = self.runner.info()
         self._eos_token_ids = runner_info.eos_token_ids
+        self._windows = [group.window for group in runner_info.groups]
         phases.split("load", runner_info.load_phases)
         with phases.measure("allocate KV"):
             max_tokens_in_flight = (1 + lag) * args.max_num_batched_tokens
@@ -89,6 +92,7 @@ class EngineCore:
 
     def add_request(self, request: EngineCoreRequest) -> None:
         """Queue a request. One that could never run is refused at once: the next step reports its error."""
+        self._clock.woken()
         try:
             self.scheduler.add_request(Request(request, self._eos_token_ids))
         except InvalidRequestError as error:
@@ -100,8 +104,9 @@ class EngineCore:
 
     def step(self) -> EngineCoreOutputs:
         """Advance every scheduled request by its tokens."""
-        start = time.perf_counter()
+        self._clock.begin()
         scheduled = self.scheduler.schedule()
+        self._clock.planned()
         executed = self.runner.execute(scheduled)
         self._kv_writes = executed.kv_writes or self._kv_writes
         self._in_flight.append((scheduled, executed))
@@ -109,22 +114,26 @@ class EngineCore:
         outputs, self._refused = self._refused, []
         while len(self._in_flight) > lag:
             outputs += self.scheduler.update_from_output(*self._in_flight.popleft())
-        seconds, now = time.perf_counter() - start, time.time()
-        self._step_seconds += seconds
+        times, now = self._clock.end(executed, self.has_unfinished_requests), time.time()
         stats = self.stats()
-        self._log.add(scheduled.step_id, seconds, scheduled.total_num_scheduled_tokens, scheduled.num_moved_blocks, now, stats)
+        work = step_work(scheduled, self._windows)
+        self._log.add(scheduled.step_id, now, times, work, len(executed.sampled), scheduled.transfers, stats)
         return EngineCoreOutputs(outputs, stats, now)
 
     def stats(self) -> EngineStats:
         """The engine as it stands."""
         stats = self.scheduler.stats()
-        stats.step_seconds = self._step_seconds
+        self._clock.tell(stats)
         stats.kv_writes = self._kv_writes
         return stats
 
     def kv_usage(self) -> dict[str, Any]:
         """The KV pool as it stands, and the last steps; see octavo.engine.kv_report, also for how blocks are given. O(pool)."""
         return kv_report(self.kv, self.args.kv_policies(), self.scheduler.waiting.peek(), self._log, self._kv_writes)
+
+    def steps(self, after: int | None = None) -> dict[str, Any]:
+        """Steps after number ``after`` (octavo.engine.step_log, StepLog.after), and ``now``: this clock's seconds since the epoch."""
+        return {"now": time.time(), **self._log.after(after)}
 
     def reset_prefix_cache(self) -> int:
         """Forget all cached blocks, and say how many; running requests keep what they hold."""
@@ -212,6 +221,7 @@ def _describe(args: EngineArgs, runner: RunnerInfo, plan: PoolPlan, phases: _Pha
         block_size=args.block_size,
         num_blocks=plan.num_blocks,
         kv_groups=[group.name for group in runner.groups],
+        kv_windows=[group.window for group in runner.groups],
         kv_bytes_per_token=sum(group.bytes_per_block for group in runner.groups) / args.block_size,
         pool_tokens=plan.tokens,
         pool_bytes=plan.nbytes,

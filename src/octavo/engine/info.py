@@ -26,6 +26,8 @@ class EngineInfo:
     pool_bytes: int
     kv_groups: list[str] = field(default_factory=list)
     """Names of the layer groups."""
+    kv_windows: list[int] = field(default_factory=list)
+    """Of each layer group: positions that a token sees; 0: all."""
     kv_bytes_per_token: float = 0.0
     """K and V of one token in all layers."""
     isa: str = ""

@@ -33,7 +33,7 @@ class Abort(msgspec.Struct, tag="abort"):
     request_ids: list[str]
 
 
-Question = Literal["kv_usage", "reset_prefix_cache"]
+Question = Literal["kv_usage", "reset_prefix_cache", "steps"]
 """What a client may ask, under the name of the EngineCore method that answers."""
 
 
@@ -42,6 +42,8 @@ class Ask(msgspec.Struct, tag="ask"):
 
     ask_id: int
     question: Question
+    arguments: list[Any] = []
+    """Of that method."""
 
 
 class Stop(msgspec.Struct, tag="stop"):

@@ -142,7 +142,7 @@ def _serve(core: EngineCore, channel: _Channel) -> int:
 
 def _answer(core: EngineCore, ask: messages.Ask) -> messages.Answer:
     try:
-        value = getattr(core, ask.question)()
+        value = getattr(core, ask.question)(*ask.arguments)
     except PolicyError as error:
         return messages.Answer(ask.ask_id, None, core.stats(), str(error))
     return messages.Answer(ask.ask_id, value, core.stats())

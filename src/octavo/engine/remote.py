@@ -119,7 +119,7 @@ class EngineProcess:
         if not self._dead:
             self._to_engine.send(messages.encode(messages.Abort(request_ids)))
 
-    async def ask(self, question: messages.Question, timeout: float = ASK_TIMEOUT_S) -> Any:
+    async def ask(self, question: messages.Question, *arguments: Any, timeout: float = ASK_TIMEOUT_S) -> Any:
         """The engine's answer, given between two steps. Somebody must be at ``receive`` meanwhile: it comes in there.
 
         Raises:
@@ -129,7 +129,7 @@ class EngineProcess:
         if self._dead:
             raise EngineDeadError(self._dead)
         self._num_asked += 1
-        ask = messages.Ask(self._num_asked, question)
+        ask = messages.Ask(self._num_asked, question, list(arguments))
         answer = self._asked[ask.ask_id] = asyncio.get_running_loop().create_future()
         self._to_engine.send(messages.encode(ask))
         try:

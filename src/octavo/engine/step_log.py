@@ -1,66 +1,180 @@
-"""The last steps, for people who want to see what an engine does."""
+"""The last steps, for people who want to see what an engine does, and for a benchmark that asks why a token was late."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from octavo.engine.step_clock import StepTimes
+from octavo.engine.step_work import StepWork
+from octavo.kv.transfers import LoadBlocks, SaveBlocks, Transfer
 from octavo.outputs import EngineStats
 
 LENGTH = 512
-"""Steps remembered."""
+"""Steps remembered with all of their stats."""
+LONG_LENGTH = 16_384
+"""Steps remembered as a StepRecord: minutes, at a few milliseconds a step; about 8 MB."""
+MOST_AT_ONCE = 4096
+"""Steps that one answer brings."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """One step, and the engine after it."""
+class StepRecord(msgspec.Struct, gc=False, kw_only=True):
+    """One step, and the engine after it: plain numbers."""
 
     step: int
     """Counted from 1."""
     time: float
     """Its end, in seconds since the epoch."""
     seconds: float
-    """How long it took."""
-    tokens: int
+    """How long it took. Of it:"""
+    schedule_seconds: float = 0.0
+    """planning;"""
+    transfer_seconds: float = 0.0
+    """moving KV blocks (swap space, disk, compaction);"""
+    native_seconds: float = 0.0
+    """in native code;"""
+    gc_seconds: float = 0.0
+    """in Python's garbage collector."""
+    idle_before: float = 0.0
+    """Of the time since the step before: seconds without a request,"""
+    gc_before: float = 0.0
+    """and in the garbage collector."""
+    tokens: int = 0
     """Tokens computed."""
-    preemptions: int
+    prefill_tokens: int = 0
+    """Of them, in chunks of more than one, of ``prefills`` requests."""
+    prefills: int = 0
+    decodes: int = 0
+    """Requests that computed one token."""
+    sampled: int = 0
+    """Requests that got a token."""
+    recomputed_tokens: int = 0
+    """Computed again after a preemption."""
+    attended: tuple[int, ...] = ()
+    """By layer group: pairs of a token and a position it attends to."""
+    kv_reads: tuple[int, ...] = ()
+    """By layer group: positions whose K and V are read, once a request."""
+    running: int = 0
+    waiting: int = 0
+    waiting_reason: str = ""
+    """Why the head of the queue did not start."""
+    preemptions: int = 0
     """Of this step."""
-    moved_blocks: int
-    """Moved by compaction, before this step."""
-    stats: EngineStats
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers. ``kv_bytes``: held, live, tail, reserved, stale, cached, free and external, over all groups; ``fragmentation``: of
-        the group that is worst off."""
-        groups = self.stats.kv["groups"]
-        return {
-            "step": self.step,
-            "time": self.time,
-            "seconds": self.seconds,
-            "tokens": self.tokens,
-            "running": self.stats.running,
-            "waiting": self.stats.waiting,
-            "preemptions": self.preemptions,
-            "moved_blocks": self.moved_blocks,
-            "kv_bytes": {name: sum(group["bytes"][name] for group in groups) for name in groups[0]["bytes"] if name != "total"},
-            "fragmentation": max(group["fragmentation"] for group in groups),
-        }
+    moved_blocks: int = 0
+    """By compaction, before this step."""
+    saved_blocks: int = 0
+    """To the swap space or the disk."""
+    loaded_blocks: int = 0
+    """From there."""
+    swapped_blocks: int = 0
+    """Of those saved and loaded, the swap space's."""
+    kv_held_bytes: int = 0
+    kv_live_bytes: int = 0
+    kv_usage: float = 0.0
+    """held / total, in bytes."""
+    fragmentation: float = 0.0
+    """Of the group that is worst off."""
 
 
-@dataclass(slots=True)
 class StepLog:
-    """A ring buffer; adding a step costs O(1), and what is seldom asked for is added up when it is."""
+    """Ring buffers; adding a step takes a microsecond or two, and what is seldom asked for is added up when it is."""
 
-    _records: deque[StepRecord] = field(default_factory=lambda: deque(maxlen=LENGTH))
-    _preemptions: int = 0
-    """In all, up to the last step."""
+    def __init__(self) -> None:
+        self._records: deque[StepRecord] = deque(maxlen=LONG_LENGTH)
+        self._stats: deque[EngineStats] = deque(maxlen=LENGTH)
+        """After each of the last records."""
+        self._before = EngineStats()
 
-    def add(self, step: int, seconds: float, tokens: int, moved_blocks: int, time: float, stats: EngineStats) -> None:
-        preemptions = stats.preemptions - self._preemptions
-        self._records.append(StepRecord(step, time, seconds, tokens, preemptions, moved_blocks, stats))
-        self._preemptions = stats.preemptions
+    def add(
+        self, step: int, time: float, times: StepTimes, work: StepWork, sampled: int, transfers: Sequence[Transfer], stats: EngineStats
+    ) -> None:
+        """``stats``: after the step, with totals since the start; the log takes their differences."""
+        before, kv = self._before, stats.kv
+        groups = kv["groups"]
+        preemptions = stats.preemptions - before.preemptions
+        record = StepRecord(
+            step=step,
+            time=time,
+            seconds=times.seconds,
+            schedule_seconds=times.schedule_seconds,
+            transfer_seconds=times.transfer_seconds,
+            native_seconds=times.native_seconds,
+            gc_seconds=times.gc_seconds,
+            idle_before=times.idle_before,
+            gc_before=times.gc_before,
+            tokens=work.tokens,
+            prefill_tokens=work.prefill_tokens,
+            prefills=work.prefills,
+            decodes=work.decodes,
+            sampled=sampled,
+            recomputed_tokens=stats.recomputed_tokens - before.recomputed_tokens,
+            attended=work.attended,
+            kv_reads=work.kv_reads,
+            running=stats.running,
+            waiting=stats.waiting,
+            waiting_reason=stats.waiting_reason,
+            preemptions=preemptions,
+            kv_usage=kv["held_of_total"],
+        )
+        if len(groups) == 1:
+            nbytes, record.fragmentation = groups[0]["bytes"], groups[0]["fragmentation"]
+            record.kv_held_bytes, record.kv_live_bytes = nbytes["held"], nbytes["live"]
+        else:
+            record.kv_held_bytes, record.kv_live_bytes = (sum(group["bytes"][name] for group in groups) for name in ("held", "live"))
+            record.fragmentation = max(group["fragmentation"] for group in groups)
+        if transfers:
+            _count_blocks(record, transfers)
+            swapped = stats.swapped_in_blocks + stats.swapped_out_blocks
+            record.swapped_blocks = swapped - before.swapped_in_blocks - before.swapped_out_blocks
+        self._records.append(record)
+        self._stats.append(stats)
+        self._before = stats
+
+    def after(self, step: int | None) -> dict[str, Any]:
+        """Steps after number ``step``, oldest first, MOST_AT_ONCE at most; None: no steps.
+
+        ``last``: the number of the last step that there is. ``lost``: how many after ``step`` are remembered no more.
+        """
+        records = self._records
+        last = records[-1].step if records else 0
+        if step is None or step >= last:
+            return {"last": last, "lost": 0, "steps": []}
+        first = max(step + 1, records[0].step)
+        start = first - records[0].step
+        found = [records[i] for i in range(start, min(start + MOST_AT_ONCE, len(records)))]
+        return {"last": last, "lost": first - step - 1, "steps": found}
 
     def as_list(self) -> list[dict[str, Any]]:
-        """Oldest first."""
-        return [record.as_dict() for record in self._records]
+        """The last LENGTH steps as plain numbers, oldest first. ``kv_bytes``: held, live, tail, reserved, stale, cached, free and external,
+        over all groups; ``fragmentation``: of the group that is worst off."""
+        start = len(self._records) - len(self._stats)
+        return [_as_dict(self._records[start + i], stats) for i, stats in enumerate(self._stats)]
+
+
+def _count_blocks(record: StepRecord, transfers: Sequence[Transfer]) -> None:
+    for transfer in transfers:
+        if isinstance(transfer, SaveBlocks):
+            record.saved_blocks += len(transfer.blocks)
+        elif isinstance(transfer, LoadBlocks):
+            record.loaded_blocks += len(transfer.blocks)
+        else:
+            record.moved_blocks += len(transfer.dst)
+
+
+def _as_dict(record: StepRecord, stats: EngineStats) -> dict[str, Any]:
+    groups = stats.kv["groups"]
+    return {
+        "step": record.step,
+        "time": record.time,
+        "seconds": record.seconds,
+        "tokens": record.tokens,
+        "running": record.running,
+        "waiting": record.waiting,
+        "preemptions": record.preemptions,
+        "moved_blocks": record.moved_blocks,
+        "kv_bytes": {name: sum(group["bytes"][name] for group in groups) for name in groups[0]["bytes"] if name != "total"},
+        "fragmentation": record.fragmentation,
+    }

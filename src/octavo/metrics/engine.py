@@ -40,6 +40,10 @@ _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("engine_steps", "Steps run.", lambda s: s.steps),
     ("engine_step_seconds", "Time in steps.", lambda s: s.step_seconds),
     ("engine_native_seconds", "Of it, time in native code.", lambda s: s.native_seconds),
+    ("engine_schedule_seconds", "Of it, time to plan them.", lambda s: s.schedule_seconds),
+    ("engine_transfer_seconds", "Of it, time to move KV blocks: swap space, disk, compaction.", lambda s: s.transfer_seconds),
+    ("engine_gc_seconds", "Time of the engine process in Python's garbage collector.", lambda s: s.gc_seconds),
+    ("engine_idle_seconds", "Time of the engine without a request, up to the last one that came.", lambda s: s.idle_seconds),
 )
 _KV_UNITS = {
     "slots": "KV slots (one token's place in all layers of the group)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import time
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,7 +106,11 @@ class ModelRunner:
         self._executor.allocate_kv(num_blocks, self._args.block_size, self._kv_format)
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
-        output = RunnerOutput(scheduled.step_id, errors=carry_out(scheduled.transfers, self._executor))
+        output = RunnerOutput(scheduled.step_id)
+        if scheduled.transfers:
+            start = time.perf_counter()
+            output.errors = carry_out(scheduled.transfers, self._executor)
+            output.transfer_seconds = time.perf_counter() - start
         self._batch.apply(scheduled)
         if output.errors:
             counts = {name: count for name, count in scheduled.num_scheduled_tokens.items() if name not in output.errors}

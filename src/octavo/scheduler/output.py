@@ -101,5 +101,7 @@ class RunnerOutput:
     errors: dict[str, str] = field(default_factory=dict)
     """Requests that failed by themselves (their other fields are absent); the rest of the step stands."""
     native_seconds: float = 0.0
+    transfer_seconds: float = 0.0
+    """Carrying out ``transfers``."""
     kv_writes: KVWrites | None = None
     """Since the start; None where K and V have no scales."""

@@ -55,6 +55,8 @@ def create_app(engine: ServedEngine, settings: ServerSettings, phases: Mapping[s
     get("/ping", health.ping)
     get("/version", health.version)
     get("/metrics", metrics.show)
+    get("/admin/engine", admin.show_engine)
+    get("/admin/steps", admin.show_steps)
     get("/admin/kv", admin.show_kv)
     post("/admin/kv/reset", admin.reset_kv)
 

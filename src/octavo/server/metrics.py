@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from octavo.engine.garbage import GARBAGE
 from octavo.metrics.engine import EngineCollector
-from octavo.metrics.requests import RequestMetrics
+from octavo.metrics.requests import PREFIX, RequestMetrics
 from octavo.server.serving import ServedEngine
 
 
@@ -21,10 +24,21 @@ class MetricsRoute:
         self.requests = RequestMetrics(self.registry, model_name)
         self.registry.register(EngineCollector(model_name, lambda: engine.stats, _facts(engine), phases))
         ProcessCollector(registry=self.registry)
+        GARBAGE.start()
+        self.registry.register(_PausesCollector())
 
     def show(self) -> Response:
         """All metrics as they stand."""
         return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class _PausesCollector(Collector):
+    """What holds up the process that answers HTTP."""
+
+    def collect(self) -> Iterator[Metric]:
+        seconds = CounterMetricFamily(PREFIX + "server_gc_seconds", "Time of the HTTP process in Python's garbage collector.")
+        seconds.add_metric([], GARBAGE.seconds)
+        yield seconds
 
 
 def _facts(engine: ServedEngine) -> dict[str, dict[str, str]]:

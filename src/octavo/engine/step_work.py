@@ -1,0 +1,54 @@
+"""What a step has to do: its rows and chunks, and how much context they attend to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from octavo.scheduler.output import SchedulerOutput
+
+
+class StepWork(NamedTuple):
+    """One step's work; the last two have an entry a window, in the order asked for."""
+
+    tokens: int
+    prefill_tokens: int
+    """Of chunks of more than one token: prompts, and what is computed again after a preemption."""
+    prefills: int
+    """Requests that have such a chunk."""
+    decodes: int
+    """Requests that compute one token."""
+    attended: tuple[int, ...]
+    """Pairs of a token and a position that it attends to, its own included."""
+    kv_reads: tuple[int, ...]
+    """Positions whose K and V are read, once a request."""
+
+
+def step_work(scheduled: SchedulerOutput, windows: Sequence[int]) -> StepWork:
+    """The work of a step, for attention with these windows (0: all positions). A few additions a request."""
+    counts = scheduled.num_scheduled_tokens
+    tokens = sum(counts.values())
+    if tokens == len(counts):
+        ends = [entry.num_computed_tokens + 1 for entry in scheduled.running]
+        ends += [entry.num_computed_tokens + 1 for entry in scheduled.new]
+        seen = tuple(sum(ends) if not window else sum([min(end, window) for end in ends]) for window in windows)
+        return StepWork(tokens, 0, 0, tokens, seen, seen)
+    spans = [(entry.num_computed_tokens, counts[entry.request_id]) for entry in scheduled.running]
+    spans += [(entry.num_computed_tokens, counts[entry.request_id]) for entry in scheduled.new]
+    chunks = [count for _, count in spans if count > 1]
+    attended = tuple(sum([attended_pairs(start, count, window) for start, count in spans]) for window in windows)
+    reads = tuple(sum([kv_positions(start, count, window) for start, count in spans]) for window in windows)
+    return StepWork(tokens, sum(chunks), len(chunks), len(spans) - len(chunks), attended, reads)
+
+
+def attended_pairs(start: int, count: int, window: int) -> int:
+    """Pairs of ``count`` tokens from position ``start`` on and the positions each sees: itself and those before it, ``window`` at most."""
+    if not window:
+        return count * start + count * (count + 1) // 2
+    growing = min(max(window - start, 0), count)
+    return growing * start + growing * (growing + 1) // 2 + (count - growing) * window
+
+
+def kv_positions(start: int, count: int, window: int) -> int:
+    """Different positions that those tokens see."""
+    return min(start + count, window + count - 1) if window else start + count

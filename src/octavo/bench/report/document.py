@@ -31,6 +31,8 @@ class Series:
     high: Sequence[float] | None = None
     labels: Sequence[str] | None = None
     """Said of each point when it is hovered."""
+    quiet: bool = False
+    """Drawn in grey: what is left over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,9 @@ class Chart:
     stacked: bool = False
     x_log: bool = False
     y_log: bool = False
+    x_range: tuple[float, float] | None = None
+    """By default as far as the points go."""
+    y_range: tuple[float, float] | None = None
     limits: Sequence[Limit] = ()
     group: str = ""
     """Charts of one group share their x axis, and the hover line runs through all of them."""

@@ -1,4 +1,4 @@
-"""What a benchmark says: a table for people, JSON for programs."""
+"""What a benchmark says at a terminal, and its JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from octavo.bench.report.data import json_ready
+from octavo.bench.report.document import Document, Section, Table
+from octavo.bench.report.numbers import number_columns, text
+from octavo.bench.report.summary import is_warning
 
 LABELS: dict[str, tuple[str, str]] = {
     "prefill_tok_s": ("prefill", "{:,.0f} tok/s"),
@@ -29,13 +35,45 @@ LABELS: dict[str, tuple[str, str]] = {
     "ttft_ms": ("time to first token", "{:.1f}"),
     "itl_ms": ("between tokens", "{:.1f}"),
 }
-"""Name and format of each measure a table shows."""
+"""Name and format of each measure of the benchmarks in this process."""
 PERCENTILES = ("p50", "p90", "p95", "p99", "max", "mean")
+
+
+def show_document(document: Document, console: Console) -> None:
+    """Print title, summary and tables. Charts, and what makes it checkable, are in the report."""
+    console.print(document.title, style="bold", markup=False)
+    for sentence in document.summary:
+        console.print(sentence, style="yellow" if is_warning(sentence) else None, markup=False)
+    for section in document.sections:
+        _show_section(section, console)
+
+
+def _show_section(section: Section, console: Console) -> None:
+    warnings = [paragraph for paragraph in section.text if is_warning(paragraph)]
+    if section.tables or warnings:
+        console.print()
+        console.print(section.heading, style="bold", markup=False)
+    for paragraph in warnings:
+        console.print(paragraph, style="yellow", markup=False)
+    for table in section.tables:
+        show_table(table, console)
+
+
+def show_table(table: Table, console: Console) -> None:
+    """Print a table, its numbers to the right, and its note."""
+    grid = Grid(title=escape(table.title) or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for column, number in zip(table.columns, number_columns(table), strict=True):
+        grid.add_column(escape(column), justify="right" if number else "left")
+    for row in table.rows:
+        grid.add_row(*(escape(text(cell)) for cell in row))
+    console.print(grid)
+    if table.note:
+        console.print(table.note, style="dim", markup=False)
 
 
 def show(result: Mapping[str, Any], title: str, console: Console) -> None:
     """Print the measures of ``result`` that have a label, and the summaries in milliseconds below them."""
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table = Grid(title=escape(title), title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")
     summaries = {}
@@ -47,19 +85,10 @@ def show(result: Mapping[str, Any], title: str, console: Console) -> None:
             table.add_row(label, form.format(value / 1e9 if name.endswith(("bytes_s", "ops_s")) else value))
     console.print(table)
     if summaries:
-        console.print(_milliseconds(summaries))
-
-
-def _milliseconds(summaries: Mapping[str, Mapping[str, float]]) -> Table:
-    table = Table("ms", *PERCENTILES, box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, summary in summaries.items():
-        label, form = LABELS[name]
-        table.add_row(label, *(form.format(summary[p]) for p in PERCENTILES))
-    return table
+        rows = [[LABELS[name][0], *(LABELS[name][1].format(summary[p]) for p in PERCENTILES)] for name, summary in summaries.items()]
+        show_table(Table(columns=["ms", *PERCENTILES], rows=rows), console)
 
 
 def write_json(result: Mapping[str, Any], path: Path) -> None:
     """One object, keys in the order given."""
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(json_ready(dict(result)), indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -44,15 +44,17 @@ class Target:
     """This or /v1/chat/completions."""
     api_key: str | None = None
     tokenizer: Tokenizer | None = None
-    """Of the model; counts tokens where the server does not, and makes text of prompts that are ids."""
+    """Of the model: counts tokens where the server does not."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of every request; they win over those the client sets."""
     stream_options: tuple[str, ...] = ("include_usage", "continuous_usage_stats")
     """What is asked of the stream: octavo.bench.load.probe drops what the server refuses."""
     ignore_eos: bool = True
     """Ask for exactly as many tokens as planned."""
-    prompts: Literal["tokens", "text"] = "tokens"
-    """How completions are prompted: ids are exact and cost the server no tokenization; not every server takes them."""
+    cache_salt: str | None = None
+    """Prompts are found in a prefix cache only by requests of the same salt; where tenants are, each has its own beside it."""
+    salts: bool = True
+    """Whether the server may be told of salts."""
 
     @cached_property
     def address(self) -> Address:
@@ -80,6 +82,7 @@ class Target:
         """What is posted. Greedy, ``output_tokens`` long."""
         body: dict[str, Any] = {"model": self.model, **self._prompt(request)}
         body |= {"max_tokens": request.output_tokens, "temperature": 0, "stream": True}
+        body |= self._sender(request)
         if self.stream_options:
             body["stream_options"] = dict.fromkeys(self.stream_options, True)
         if self.ignore_eos:
@@ -97,12 +100,15 @@ class Target:
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
     def _prompt(self, request: DrawnRequest) -> dict[str, Any]:
-        if not self.chat and self.prompts == "tokens":
-            return {"prompt": request.prompt_token_ids}
-        text = self._text(request)
-        return {"messages": [{"role": "user", "content": text}]} if self.chat else {"prompt": text}
+        """Ids, which are exact and cost the server no tokenization, unless the request was drawn as text."""
+        if not self.chat:
+            return {"prompt": request.prompt_token_ids if request.prompt_text is None else request.prompt_text}
+        if request.prompt_text is None:
+            raise ValueError(f"request {request.index} was not drawn as text, and a chat is text")
+        return {"messages": [{"role": "user", "content": request.prompt_text}]}
 
-    def _text(self, request: DrawnRequest) -> str:
-        if self.tokenizer is None:
-            raise InvalidRequestError(f"tokenizer: {self.endpoint} is prompted with text, which only the model's tokenizer can make")
-        return self.tokenizer.decode(request.prompt_token_ids)
+    def _sender(self, request: DrawnRequest) -> dict[str, Any]:
+        """Who asks, and whom it shares cached prefixes with."""
+        user = {} if request.tenant is None else {"user": request.tenant}
+        salt = " ".join(part for part in (self.cache_salt, request.tenant) if part is not None)
+        return user | ({"cache_salt": salt} if salt and self.salts else {})

@@ -8,8 +8,10 @@ from octavo.bench.drive import Driver, StepError
 from octavo.bench.latency import LatencyPlan, measure_latency
 from octavo.bench.limits import ModelCosts
 from octavo.bench.machine import MachineRates
-from octavo.bench.throughput import ThroughputPlan, measure_throughput
+from octavo.bench.throughput import measure_throughput
+from octavo.bench.workload.flags import WorkloadFlags
 from octavo.bench.workload.requests import random_requests
+from octavo.bench.workload.tokens import Tokens
 from octavo.outputs import EngineCoreOutput, EngineCoreOutputs, EngineStats
 
 
@@ -26,6 +28,9 @@ class SteadyEngine:
 
     def clock(self) -> float:
         return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
     def add(self, request) -> None:
         self._waiting.append(request)
@@ -73,8 +78,8 @@ def test_latency_by_hand():
 
 def test_throughput_by_hand():
     engine = SteadyEngine()
-    plan = ThroughputPlan(num_prompts=3, input_len=10, output_len=5)
-    result = measure_throughput(Driver(engine, engine.clock), plan, vocab_size=100)
+    load = WorkloadFlags(num_prompts=3, input_len=10, output_len=5).build()
+    result = measure_throughput(Driver(engine, engine.clock), load, Tokens.of_size(100))
     seconds = 3 * 2.0 + 4 * 0.25  # three prefills bring each its first token, four steps the rest
     assert result.duration_s == pytest.approx(seconds)
     assert result.output_tok_s == pytest.approx(15 / seconds)
@@ -94,6 +99,22 @@ def test_concurrency_is_kept():
     run = driver.run(random_requests(6, 4, 3, 100, seed=0), max_concurrency=2)
     assert engine.most_running == 2
     assert [len(t.tokens) for t in run.timelines] == [3] * 6
+
+
+def test_in_open_loop_times_count_from_the_arrival():
+    engine = SteadyEngine()
+    run = Driver(engine, engine.clock, engine.sleep).run(random_requests(3, 4, 2, 100, seed=0), arrivals=[1.0, 1.5, 20.0])
+    # 1 s: nothing to do. Request 0's prefill ends at 3; request 1 came meanwhile, its own ends at 5; a step brings both their last token.
+    assert [timeline.tokens for timeline in run.timelines] == [[3.0, 5.25], [5.0, 5.25], [22.0, 22.25]]
+    assert [timeline.ttft for timeline in run.timelines] == [2.0, 3.5, 2.0]
+    assert run.seconds == 22.25
+
+
+def test_in_open_loop_a_cap_counts_as_waiting():
+    engine = SteadyEngine()
+    run = Driver(engine, engine.clock, engine.sleep).run(random_requests(2, 4, 2, 100, seed=0), max_concurrency=1, arrivals=[0.0, 0.5])
+    assert engine.most_running == 1
+    assert [timeline.ttft for timeline in run.timelines] == [2.0, 3.75]  # from 0.5 to 2.25, when the first has ended, and a prefill
 
 
 def test_a_workload_is_its_seeds():

@@ -60,7 +60,7 @@ def test_throughput(model: str, tmp_path: Path) -> None:
     assert 20 / 32 <= result["kv_efficiency"] <= 27 / 32
     assert 0 < result["python_share"] < 1
     assert set(result["ttft_ms"]) == set(result["itl_ms"]) == SUMMARY
-    assert result["plan"]["seed"] == 3
+    assert result["workload"]["seed"] == 3
 
 
 def test_too_short_a_context_is_said_in_one_line(model: str, capsys: pytest.CaptureFixture[str]) -> None:

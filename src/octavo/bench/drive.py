@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,7 +25,7 @@ class StepEngine(Protocol):
 
 @dataclass
 class Timeline:
-    """One request: when it was handed over, and when each of its tokens came. Seconds on one monotonic clock."""
+    """One request: when it was handed over, or was due, and when each of its tokens came. Seconds on one monotonic clock."""
 
     prompt_tokens: int
     submitted: float
@@ -85,29 +87,42 @@ class StepError(OctavoError):
 class Driver:
     """Runs one benchmark after the other on an engine that nobody else steps."""
 
-    def __init__(self, engine: StepEngine, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, engine: StepEngine, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._engine = engine
         self._clock = clock
+        self._sleep = sleep
         self._stats = EngineStats()
 
-    def run(self, requests: Iterable[EngineCoreRequest], max_concurrency: int | None = None) -> Run:
-        """Hand ``requests`` over at once, or as many as ``max_concurrency`` allows, and step until all are done.
+    def run(
+        self, requests: Iterable[EngineCoreRequest], max_concurrency: int | None = None, arrivals: Sequence[float] | None = None
+    ) -> Run:
+        """Hand each request over when it comes, or when ``max_concurrency`` allows, and step until all are done.
+
+        ``arrivals``: seconds after the start, rising, one a request, from which its times count. None: they come as soon as they may, and
+        each one's times count from when it was handed over.
 
         Raises StepError when a request fails; the engine is then of no more use.
         """
-        waiting = iter(requests)
         running: dict[str, Timeline] = {}
         timelines: list[Timeline] = []
         meter, before = _KVMeter(), self._stats
-        start = now = self._clock()
-        while True:
-            while max_concurrency is None or len(running) < max_concurrency:
-                if (request := next(waiting, None)) is None:
+        now = start = self._clock()
+        dues = itertools.repeat(start) if arrivals is None else (start + arrival for arrival in arrivals)
+        coming = deque(zip(requests, dues, strict=False))
+        while coming or running:
+            while coming and (max_concurrency is None or len(running) < max_concurrency):
+                request, due = coming[0]
+                if due > now:
                     break
-                timelines.append(self._submit(request))
+                coming.popleft()
+                timelines.append(self._submit(request, self._clock() if arrivals is None else due))
                 running[request.request_id] = timelines[-1]
             if not running:
-                break
+                self._sleep(coming[0][1] - now)
+                now = self._clock()
+                continue
             previous, now = now, self._step(running)
             meter.note(self._stats, now - previous)
         return Run(
@@ -119,10 +134,9 @@ class Driver:
             self._stats.preemptions - before.preemptions,
         )
 
-    def _submit(self, request: EngineCoreRequest) -> Timeline:
-        timeline = Timeline(len(request.prompt_token_ids), self._clock())
+    def _submit(self, request: EngineCoreRequest, submitted: float) -> Timeline:
         self._engine.add(request)
-        return timeline
+        return Timeline(len(request.prompt_token_ids), submitted)
 
     def _step(self, running: dict[str, Timeline]) -> float:
         """One step; returns when it ended."""

@@ -6,23 +6,10 @@ from dataclasses import dataclass
 
 from octavo.bench.drive import Driver
 from octavo.bench.stats import Summary, summary_ms
-from octavo.bench.workload.requests import random_requests
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThroughputPlan:
-    """What is run: ``num_prompts`` requests of one length, at most ``max_concurrency`` of them at a time."""
-
-    num_prompts: int = 32
-    input_len: int = 128
-    output_len: int = 128
-    max_concurrency: int | None = None
-    seed: int = 0
-
-    @property
-    def max_model_len(self) -> int:
-        """The context it needs."""
-        return self.input_len + self.output_len
+from octavo.bench.workload.requests import DrawnRequest, Workload, random_requests
+from octavo.bench.workload.tokens import Tokens
+from octavo.request import EngineCoreRequest
+from octavo.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True)
@@ -44,11 +31,16 @@ class ThroughputResult:
     preemptions: int
 
 
-def measure_throughput(driver: Driver, plan: ThroughputPlan, vocab_size: int) -> ThroughputResult:
-    """Run ``plan`` on an idle engine, after one short request to warm up."""
-    driver.run(random_requests(1, min(plan.input_len, 16), min(plan.output_len, 4), vocab_size, plan.seed + 1, "warm"))
-    requests = list(random_requests(plan.num_prompts, plan.input_len, plan.output_len, vocab_size, plan.seed))
-    run = driver.run(requests, plan.max_concurrency)
+def measure_throughput(driver: Driver, workload: Workload, tokens: Tokens) -> ThroughputResult:
+    """Run ``workload`` on an idle engine, after one short request to warm up.
+
+    Arrivals are kept: in open loop a request is handed over after the step in which it came, and its time to the first token counts from
+    when it came. Each generates exactly its ``output_tokens``.
+    """
+    driver.run(random_requests(1, min(workload.max_model_len - 1, 16), 1, int(tokens.ordinary[-1]) + 1, workload.seed + 1, "warm"))
+    drawn = workload.draw(tokens)
+    arrivals = None if workload.arrivals.as_soon_as_possible else [request.arrival for request in drawn]
+    run = driver.run([_engine_request(request, workload.seed) for request in drawn], workload.arrivals.in_flight, arrivals)
     gaps = [gap for timeline in run.timelines for gap in timeline.gaps]
     return ThroughputResult(
         output_tok_s=run.output_tokens / run.seconds,
@@ -60,4 +52,15 @@ def measure_throughput(driver: Driver, plan: ThroughputPlan, vocab_size: int) ->
         ttft_ms=summary_ms([timeline.ttft for timeline in run.timelines]),
         itl_ms=summary_ms(gaps) if gaps else None,
         preemptions=run.preemptions,
+    )
+
+
+def _engine_request(request: DrawnRequest, seed: int) -> EngineCoreRequest:
+    """Greedy, and of the length that was drawn: max_tokens is where it ends."""
+    params = SamplingParams(temperature=0, max_tokens=request.output_tokens, ignore_eos=True, detokenize=False, seed=seed)
+    return EngineCoreRequest(
+        request_id=f"bench-{request.index}",
+        prompt_token_ids=request.prompt_token_ids,
+        sampling_params=params,
+        cache_salt=request.tenant,
     )

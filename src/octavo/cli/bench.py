@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 commands = typer.Typer(help="Measure: the machine, one stream, many requests, KV policies.", no_args_is_help=True)
 commands.command()(bench_kv.kv)
 
+NUM_PROMPTS = 32
+"""Of bench throughput."""
 Output = Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)]
 
 
@@ -69,24 +71,38 @@ def latency(
 @engine_flags
 def throughput(
     args: EngineArgs,
-    num_prompts: Annotated[int, typer.Option(min=1, help="Requests.")] = 32,
-    input_len: Annotated[int, typer.Option(min=1, help="Tokens of each prompt.")] = 128,
-    output_len: Annotated[int, typer.Option(min=1, help="Tokens each request generates.")] = 128,
-    max_concurrency: Annotated[int | None, typer.Option(min=1, help="Requests at a time; by default all at once.")] = None,
+    workload: Annotated[str | None, typer.Option(help="The load, a TOML file (docs/benchmarking.md), instead of these lengths.")] = None,
+    num_prompts: Annotated[int | None, typer.Option(min=1, help=f"Requests; by default {NUM_PROMPTS}, or the file's.")] = None,
+    input_len: Annotated[int | None, typer.Option(min=1, help="Tokens of each prompt; by default 128.")] = None,
+    output_len: Annotated[int | None, typer.Option(min=1, help="Tokens each request generates; by default 128.")] = None,
+    request_rate: Annotated[float | None, typer.Option(help="Poisson requests a second; by default all at once, or the file's.")] = None,
+    max_concurrency: Annotated[int | None, typer.Option(min=1, help="Requests at a time; by default as many as come.")] = None,
     output: Output = None,
 ) -> None:
     """Many requests: tokens a second, and how well the KV memory is used."""
-    from octavo.bench.throughput import ThroughputPlan, measure_throughput
+    from octavo.bench.throughput import measure_throughput
+    from octavo.bench.workload.flags import WorkloadFlags
+    from octavo.bench.workload.tokens import Tokens
+    from octavo.engine.processor import load_model_tokenizer
 
-    plan = ThroughputPlan(
-        num_prompts=num_prompts, input_len=input_len, output_len=output_len, max_concurrency=max_concurrency, seed=args.seed or 0
-    )
+    if workload is None:
+        num_prompts = num_prompts or NUM_PROMPTS
+    load = WorkloadFlags(
+        workload=workload,
+        request_rate=request_rate,
+        num_prompts=num_prompts,
+        input_len=input_len,
+        output_len=output_len,
+        max_concurrency=max_concurrency,
+        seed=args.seed,
+    ).build()
 
     def run(driver: Driver, info: EngineInfo) -> dict[str, Any]:
-        result = measure_throughput(driver, plan, info.vocab_size)
-        return {**dataclasses.asdict(result), "plan": dataclasses.asdict(plan)}
+        known = load.needs_tokenizer
+        tokens = Tokens.of(load_model_tokenizer(args), info.vocab_size) if known else Tokens.of_size(info.vocab_size)
+        return {**dataclasses.asdict(measure_throughput(driver, load, tokens)), "workload": load.as_toml()}
 
-    _measure("throughput", args, plan.max_model_len, run, output)
+    _measure("throughput", args, load.max_model_len, run, output)
 
 
 def _measure(name: str, args: EngineArgs, needed: int, run: Callable[[Driver, EngineInfo], dict[str, Any]], output: Path | None) -> None:

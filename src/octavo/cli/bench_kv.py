@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def kv(
     args: EngineArgs,
     workload: Annotated[
-        Path, typer.Option(help="The load, a TOML file (docs/benchmarks.md); examples/workloads has some.", dir_okay=False)
+        Path, typer.Option(help="The load, a TOML file (docs/benchmarking.md); examples/workloads has some.", dir_okay=False)
     ],
     policies: Annotated[str | None, typer.Option(help="Names, by commas: static, contiguous, paged, … By default all.")] = None,
     block_sizes: Annotated[str | None, typer.Option(help="Sizes, by commas. By default 16, and 8, 16, 32 and 64 for paged.")] = None,
@@ -49,12 +49,16 @@ def kv(
     from octavo.bench.kv.runners import StepCost
     from octavo.bench.report.terminal import write_json
     from octavo.bench.workload.file import load_workload
+    from octavo.bench.workload.tokens import Tokens
+    from octavo.engine.processor import load_model_tokenizer
 
     _check_places(output, report)
     plan.check_args(args)
     trials = plan.plan_trials(_names(policies), _sizes(block_sizes))
     load = _changed(load_workload(workload), num_requests, args.seed)
-    experiment = Experiment(args, load, plan.pool_tokens(pool_tokens, load), StepCost() if simulate else None)
+    tokens = Tokens.of(load_model_tokenizer(args)) if load.needs_tokenizer and not simulate else None
+    load = load.without_text() if simulate else load
+    experiment = Experiment(args, load, plan.pool_tokens(pool_tokens, load), StepCost() if simulate else None, tokens)
     console = Console()
     with _quiet("octavo.scheduler"):  # it warns of each preemption, and here they are counted
         results = experiment.run_all(trials, lambda result: _tell(result, console))

@@ -43,12 +43,17 @@ class Arrivals:
         """Most requests at a time, of whatever process; None: as many as come."""
         return self.concurrency if self.closed else self.max_concurrency
 
+    @property
+    def as_soon_as_possible(self) -> bool:
+        """Whether no time is set for any request."""
+        return self.process in ("closed", "at_once")
+
     def draw(self, random: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
         """Seconds after the start at which each request comes, [count], rising; all 0 at once, and in a closed loop, where clients decide.
 
         A trace has times of its own: see octavo.bench.workload.trace.
         """
-        if self.process in ("closed", "at_once"):
+        if self.as_soon_as_possible:
             return np.zeros(count)
         if self.process == "ramp":
             return self._ramp(np.cumsum(random.exponential(size=count)))

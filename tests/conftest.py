@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_bench_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Benchmarks that tests run do not wait for, nor refuse, those that people run on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "OCTAVO_BENCH_LOCK", str(tmp_path_factory.mktemp("lock") / "bench.lock"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,13 @@ def api_keys() -> list[str]:
     return [key for key in os.environ.get("OCTAVO_API_KEY", "").split(",") if key]
 
 
+def lock_file() -> Path:
+    """OCTAVO_BENCH_LOCK: what a benchmark locks so that one measures at a time; unset: a file that all users of this machine share."""
+    run_lock = Path("/run/lock")
+    everyones = run_lock.is_dir() and run_lock.stat().st_mode & 0o002
+    return Path(os.environ.get("OCTAVO_BENCH_LOCK") or (run_lock if everyones else Path("/tmp")) / "octavo-bench.lock")
+
+
 def offline() -> bool:
     """HF_HUB_OFFLINE, as huggingface-hub reads it."""
     return os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")

@@ -1,0 +1,67 @@
+"""What a report must not say: who ran it, where their files are, what opens their doors."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_HOMES = re.compile(r"(?:/home|/Users|/var/home)/[^/\s'\":,]+|/root(?=/|$|[\s'\":,])")
+_SECRET_FLAGS = re.compile(r"^--?[\w-]*(?:key|token|secret|password|auth)$", re.IGNORECASE)
+_HEADER = re.compile(r"\b(authorization|x-api-key|cookie)\b(\s*[:=]\s*).*", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(\w+://)[^/@\s]+@")
+HIDDEN = "…"
+
+
+def without_private(text: str) -> str:
+    """``text`` with ~ for home folders, and without the user's name as part of a path, and credentials in URLs."""
+    text = _CREDENTIALS.sub(r"\1", text)
+    home = str(Path.home())
+    if home != "/":
+        text = re.sub(re.escape(home) + r"(?=/|$|[\s'\":,])", "~", text)
+    text = _HOMES.sub("~", text)
+    return re.sub(rf"(?<=/){re.escape(_user())}(?=/|$)", "user", text)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # an id without a name
+        return "root"
+
+
+def command_line(argv: Sequence[str] | None = None) -> str:
+    """This process's command as a shell takes it, without what is private: values of flags for keys and tokens are left out too."""
+    given = list(sys.argv if argv is None else argv)
+    words = [Path(given[0]).name if given else ""]
+    if words[0] in ("__main__.py", "main.py"):
+        words = ["octavo"]
+    secret = False
+    for word in given[1:]:
+        name, joined, _ = word.partition("=")
+        if secret:
+            word = HIDDEN
+        elif joined and _SECRET_FLAGS.match(name):
+            word = f"{name}={HIDDEN}"
+        secret = not secret and not joined and bool(_SECRET_FLAGS.match(word))
+        words.append(_HEADER.sub(rf"\1\2{HIDDEN}", without_private(word)))
+    return shlex.join(words).replace(f"'{HIDDEN}'", HIDDEN)
+
+
+def clean(facts: Any) -> Any:
+    """``facts`` with every text in them cleaned, and the values of keys for secrets left out."""
+    if isinstance(facts, Mapping):
+        return {key: HIDDEN if _is_secret(str(key)) and value else clean(value) for key, value in facts.items()}
+    if isinstance(facts, list | tuple):
+        return [clean(each) for each in facts]
+    if isinstance(facts, Path):
+        return without_private(str(facts))
+    return without_private(facts) if isinstance(facts, str) else facts
+
+
+def _is_secret(name: str) -> bool:
+    return bool(re.search(r"(?:^|[_-])(?:key|keys|secret|password|authorization)$", name, re.IGNORECASE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from collections.abc import Callable
 
@@ -64,7 +65,7 @@ def test_times_are_in_order_and_idle_time_is_told_apart(make_args: MakeArgs) -> 
     add(core, "b", 10, 2)
     steps = run(core)
     assert all(step.seconds >= 0.02 and 0 < step.schedule_seconds < step.seconds for step in steps)
-    for before, after in zip(steps, steps[1:], strict=False):
+    for before, after in itertools.pairwise(steps):
         assert after.time - after.seconds >= before.time - 0.005  # two clocks: one tells the time, one measures
     assert steps[3].idle_before >= 0.1
     assert [step.idle_before for step in steps[1:3] + steps[4:]] == [0, 0, 0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from octavo.cli import bench_kv
+from octavo.cli import bench_kv, bench_serve
 from octavo.cli.options import engine_flags, flag
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from octavo.bench.drive import Driver
     from octavo.engine.info import EngineInfo
 
-commands = typer.Typer(help="Measure: the machine, one stream, many requests, KV policies.", no_args_is_help=True)
+commands = typer.Typer(help="Measure: a server over HTTP, the machine, one stream, many requests, KV policies.", no_args_is_help=True)
 commands.command()(bench_kv.kv)
+commands.command()(bench_serve.serve)
 
 NUM_PROMPTS = 32
 """Of bench throughput."""

@@ -19,7 +19,8 @@ from octavo.config import AsyncEngineArgs
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
 
-Command = Callable[..., None]
+Command = Callable[..., int | None]
+"""Returns an exit status; None is 0."""
 
 SHOWN_BOUND = 2**16
 """An upper bound from here on is there for safety only, and not worth showing."""
@@ -95,9 +96,9 @@ def _derived(command: Command, name: str, derived: Sequence[inspect.Parameter], 
     ]
 
     @functools.wraps(command)
-    def run(**values: Any) -> None:
+    def run(**values: Any) -> int | None:
         settings = {parameter.name: values.pop(parameter.name) for parameter in derived}
-        command(**{name: build(**settings)}, **values)
+        return command(**{name: build(**settings)}, **values)
 
     parameters = [*derived[:first], *own, *derived[first:]]  # MODEL comes before the command's own arguments
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -44,6 +44,11 @@ class Tokens:
         return cls(np.array(SAFE_IDS))
 
     @property
+    def known(self) -> Tokenizer | None:
+        """The tokenizer, where there is one."""
+        return self._tokenizer
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """Raises InvalidRequestError where there is none."""
         if self._tokenizer is None:

@@ -71,6 +71,28 @@ class EngineArgs:
     scheduling_policy: str = setting(
         "fcfs", "Order of the waiting: by arrival, or by priority first.", numerics=False, choices=("fcfs", "priority")
     )
+    itl_slo_ms: float | None = setting(
+        None,
+        "Milliseconds between a request's tokens that steps are planned for: prefill is cut to fit beside the decodes, and a request "
+        "starts only where the batch stays inside. By default --max-num-batched-tokens alone bounds a step.",
+        numerics=False,
+        low=1,
+        high=1e6,
+    )
+    ttft_slo_ms: float | None = setting(
+        None,
+        "Milliseconds to the first token: the server refuses (429) a request that would wait longer, by what is ahead of it.",
+        numerics=False,
+        low=1,
+        high=1e7,
+    )
+    max_queued_requests: int | None = setting(
+        None,
+        "Requests that may wait; the server refuses (429) one more. By default as many as come.",
+        numerics=False,
+        low=0,
+        high=2**31 - 1,
+    )
     block_size: int = setting(16, "Tokens in a KV block.", numerics=False, low=8, high=64)
     kv_cache_dtype: str = setting(
         "auto",

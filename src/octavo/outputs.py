@@ -16,6 +16,8 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     ABORT = "abort"
     ERROR = "error"
+    TIMEOUT = "timeout"
+    """Its deadline passed."""
 
 
 @dataclass(slots=True)
@@ -112,6 +114,8 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
 
     running: int = 0
     waiting: int = 0
+    added: int = 0
+    """Requests that ever came in; a client that sent more knows how many the engine has not seen."""
     oldest_waiting_s: float = 0.0
     waiting_reason: str = ""
     """Why the head of the queue did not start in the last step (octavo.scheduler.step.WaitReason); "" if nobody waits."""
@@ -152,5 +156,16 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     disk_bytes: int = 0
     kv: dict[str, Any] = msgspec.field(default_factory=dict)
     """``KVUsage`` as a dict, see octavo.kv.usage."""
+    predicted_seconds: float = 0.0
+    """Where steps are predicted (octavo.scheduler.pacer), in total: the predictions, how long these steps took, how far they were off."""
+    observed_seconds: float = 0.0
+    prediction_error_seconds: float = 0.0
+    prediction_margin_s: float = 0.0
+    """By how much the last ones exceeded their prediction, at a high percentile."""
+    prefill_backlog: int = 0
+    """Under a limit on the time to the first token: tokens of prefill ahead of a newcomer, how fast they are computed, and how long it
+    would wait for a place besides."""
+    prefill_tokens_per_s: float = 0.0
+    seat_wait_s: float = 0.0
     kv_writes: KVWrites | None = None
     """None where K and V have no scales."""

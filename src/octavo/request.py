@@ -28,6 +28,8 @@ class EngineCoreRequest(msgspec.Struct, omit_defaults=True):
     """Seconds since the epoch."""
     priority: int = 0
     """Lower is served first, as in vLLM."""
+    deadline: float | None = None
+    """Seconds since the epoch after which nobody wants it: it ends then, wherever it is."""
     cache_salt: str | None = None
     """Requests share prefix-cache blocks only with requests of the same salt."""
     adapter: str | None = None
@@ -58,6 +60,7 @@ class Request:
         self.num_prompt_tokens = len(core.prompt_token_ids)
         self.arrival_time = core.arrival_time
         self.priority = core.priority
+        self.deadline = core.deadline
         self.cache_salt = core.cache_salt
         self.adapter = core.adapter
         self.eos_token_ids = tuple(dict.fromkeys((*eos_token_ids, *core.eos_token_ids)))

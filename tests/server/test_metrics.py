@@ -17,11 +17,12 @@ GOLDEN = {
         kv_slots kv_slots_held kv_slots_live kv_slots_tail kv_slots_reserved kv_slots_stale kv_slots_cached kv_slots_free kv_slots_external
         kv_blocks kv_blocks_held kv_blocks_live kv_blocks_tail kv_blocks_reserved kv_blocks_stale kv_blocks_cached kv_blocks_free
         kv_blocks_external kv_bytes kv_bytes_held kv_bytes_live kv_bytes_tail kv_bytes_reserved kv_bytes_stale kv_bytes_cached
-        kv_bytes_free kv_bytes_external kv_swap_bytes prefix_cache_disk_bytes""",
+        kv_bytes_free kv_bytes_external kv_swap_bytes prefix_cache_disk_bytes step_prediction_margin_seconds""",
     "counter": """prompt_tokens generation_tokens num_preemptions recomputed_tokens prefix_cache_queries prefix_cache_hits engine_steps
         prefix_cache_disk_hits prefix_cache_disk_spilled_blocks prefix_cache_disk_dropped_blocks prefix_cache_disk_corrupt_files
         kv_moved_blocks kv_swapped_out_blocks kv_swapped_in_blocks engine_step_seconds engine_native_seconds request_success
-        engine_schedule_seconds engine_transfer_seconds engine_gc_seconds engine_idle_seconds server_gc_seconds""",
+        engine_schedule_seconds engine_transfer_seconds engine_gc_seconds engine_idle_seconds server_gc_seconds
+        engine_predicted_step_seconds engine_predicted_steps_observed_seconds engine_step_prediction_error_seconds requests_refused""",
     "histogram": """time_to_first_token_seconds inter_token_latency_seconds request_time_per_output_token_seconds
         e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds request_decode_time_seconds
         request_inference_time_seconds request_prompt_tokens request_generation_tokens""",

@@ -175,6 +175,8 @@ class Simulation:
     swap_blocks: int = 0
     victim: str = "last"
     disk: BlockFiles | None = None
+    itl_limit: float | None = None
+    ttft_limit: float | None = None
 
     def __post_init__(self) -> None:
         policies = {seam: getattr(self, seam) for seam in ("placement", "prefix_index", "eviction", "admission")}
@@ -200,6 +202,8 @@ class Simulation:
             enable_chunked_prefill=self.enable_chunked_prefill,
             scheduling_policy=self.scheduling_policy,
             preemption_victim=self.victim,
+            itl_limit=self.itl_limit,
+            ttft_limit=self.ttft_limit,
         )
         self.now = 1000.0
         self.scheduler = Scheduler(config, self.kv, clock=lambda: self.now)

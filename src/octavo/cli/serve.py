@@ -31,6 +31,10 @@ def command(
         _option(help="Ask every request for this key; may be repeated. Also OCTAVO_API_KEY, which other users cannot see."),
     ] = None,
     chat_template: Annotated[Path | None, _option(help="A Jinja file to use in place of the model's own template.")] = None,
+    request_timeout: Annotated[
+        float | None,
+        _option(help="Seconds after which a request that has not ended is ended; a request may state fewer (timeout_s).", min=0.001),
+    ] = None,
     shutdown_timeout: Annotated[
         float, _option(help="Seconds that running requests get to finish when the server is stopped.", min=0, max=3600)
     ] = 5.0,
@@ -46,6 +50,7 @@ def command(
         served_model_names=tuple(served_model_name or [args.model]),
         api_keys=(*(api_key or ()), *envs.api_keys()),
         chat_template=read_template(chat_template),
+        request_timeout=request_timeout,
         shutdown_timeout=shutdown_timeout,
     )
     ensure(args.model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
 from octavo.config import EngineArgs
@@ -71,6 +71,11 @@ class AsyncLLMEngine:
     def stats(self) -> EngineStats:
         """The engine after its last step, or answer."""
         return self._process.stats
+
+    @property
+    def unseen(self) -> Sequence[int]:
+        """Prompt tokens of each sequence sent that ``stats`` does not know of yet."""
+        return self._process.unseen
 
     def get_tokenizer(self) -> Tokenizer:
         return self.tokenizer

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from octavo.config import EngineArgs
+from octavo.engine.calibration import calibrate
 from octavo.engine.info import EngineInfo
 from octavo.engine.kv_report import kv_report
 from octavo.engine.pool import PoolPlan, plan_pool
@@ -49,6 +50,7 @@ class EngineCore:
         self._lag = lag
         self._in_flight: deque[tuple[SchedulerOutput, RunnerOutput]] = deque()
         self._refused: list[EngineCoreOutput] = []
+        self._step_end: float | None = None
         self._closed = False
         self._log = StepLog()
         self._clock = StepClock()
@@ -83,6 +85,11 @@ class EngineCore:
                 max_tokens_in_flight=max_tokens_in_flight,
             )
             self.scheduler = Scheduler(SchedulerConfig.from_args(args, plan.max_model_len), self.kv)
+        self._paced = args.itl_slo_ms is not None or args.ttft_slo_ms is not None
+        if self._paced:
+            with phases.measure("calibrate"):
+                scheduler = self.scheduler
+                calibrate(scheduler.pacer.cost, self.runner, self.kv, scheduler.config, runner_info.vocab_size)
         self.info = _describe(args, runner_info, plan, phases)
 
     @property
@@ -115,10 +122,18 @@ class EngineCore:
         while len(self._in_flight) > lag:
             outputs += self.scheduler.update_from_output(*self._in_flight.popleft())
         times, now = self._clock.end(executed, self.has_unfinished_requests), time.time()
+        self._observe(scheduled, times.seconds)
         stats = self.stats()
         work = step_work(scheduled, self._windows)
         self._log.add(scheduled.step_id, now, times, work, len(executed.sampled), scheduled.transfers, stats)
         return EngineCoreOutputs(outputs, stats, now)
+
+    def _observe(self, scheduled: SchedulerOutput, seconds: float) -> None:
+        """The pacer learns what passes between the ends of two steps: a decoding request waits for all of it."""
+        if self._paced:
+            end = time.perf_counter()
+            self.scheduler.pacer.observe(scheduled.work, seconds if self._step_end is None else end - self._step_end)
+            self._step_end = end if self.has_unfinished_requests else None
 
     def stats(self) -> EngineStats:
         """The engine as it stands."""

@@ -19,6 +19,8 @@ import tempfile
 import threading
 import time
 import weakref
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -55,6 +57,8 @@ class EngineProcess:
         """The engine after its last step, or answer."""
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._num_asked = 0
+        self._num_added = 0
+        self._unseen: deque[int] = deque()
         self._dead = ""
         self._stopping = False
         self._progress = Progress()
@@ -87,6 +91,13 @@ class EngineProcess:
         assert self._info is not None, "wait_ready comes first"
         return self._info
 
+    @property
+    def unseen(self) -> Sequence[int]:
+        """Prompt tokens of each request sent that ``stats`` does not know of yet."""
+        while len(self._unseen) > self._num_added - self.stats.added:
+            self._unseen.popleft()
+        return self._unseen
+
     def wait_ready(self, timeout: float = START_TIMEOUT_S) -> EngineInfo:
         """Block until the model is loaded.
 
@@ -112,6 +123,8 @@ class EngineProcess:
         if self._dead:
             raise EngineDeadError(self._dead)
         self._progress.added(request.request_id)
+        self._num_added += 1
+        self._unseen.append(len(request.prompt_token_ids))
         self._to_engine.send(messages.encode(messages.Add(request)))
 
     def abort(self, request_ids: list[str]) -> None:

@@ -20,6 +20,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
         "Share of the KV pool's slots that hold a token some running request attends to, 0 to 1.",
         lambda s: s.kv.get("live_of_total", 0.0),
     ),
+    (
+        "step_prediction_margin_seconds",
+        "By how much steps exceed their prediction at a high percentile (--itl-slo-ms plans with it).",
+        lambda s: s.prediction_margin_s,
+    ),
     ("prefix_cache_disk_bytes", "Files in the folder of the prefix cache.", lambda s: s.disk_bytes),
     ("kv_swap_bytes", "Host memory that holds KV of preempted requests.", lambda s: s.swap_bytes),
 )
@@ -39,6 +44,17 @@ _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("prefix_cache_disk_corrupt_files", "Damaged files met in the prefix cache on disk.", lambda s: s.disk_corrupt_files),
     ("engine_steps", "Steps run.", lambda s: s.steps),
     ("engine_step_seconds", "Time in steps.", lambda s: s.step_seconds),
+    (
+        "engine_predicted_step_seconds",
+        "Of the steps predicted (--itl-slo-ms, --ttft-slo-ms): predictions.",
+        lambda s: s.predicted_seconds,
+    ),
+    ("engine_predicted_steps_observed_seconds", "Of the same steps: how long they took.", lambda s: s.observed_seconds),
+    (
+        "engine_step_prediction_error_seconds",
+        "Of the same steps: errors without sign, added.",
+        lambda s: s.prediction_error_seconds,
+    ),
     ("engine_native_seconds", "Of it, time in native code.", lambda s: s.native_seconds),
     ("engine_schedule_seconds", "Of it, time to plan them.", lambda s: s.schedule_seconds),
     ("engine_transfer_seconds", "Of it, time to move KV blocks: swap space, disk, compaction.", lambda s: s.transfer_seconds),

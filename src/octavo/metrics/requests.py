@@ -38,12 +38,23 @@ class RequestMetrics:
         success = Counter(
             PREFIX + "request_success", "Sequences that ended, by reason.", ["model_name", "finished_reason"], registry=registry
         )
+        self._refused = Counter(
+            PREFIX + "requests_refused",
+            "Requests refused for overload, by the limit that stood in the way.",
+            ["model_name", "limit"],
+            registry=registry,
+        )
+        self._model_name = model_name
         self._ended = {reason.value: success.labels(model_name, reason.value) for reason in FinishReason}
 
     def start(self, arrival: float, num_prompt_tokens: int, num_sequences: int = 1) -> RequestTimer:
         """Follow a request that arrived at ``arrival`` (seconds, any one clock) and asks for ``num_sequences`` completions."""
         self.prompt_tokens.observe(num_prompt_tokens)
         return RequestTimer(self, arrival, num_sequences)
+
+    def refused(self, limit: str) -> None:
+        """Count one request that was not let in."""
+        self._refused.labels(self._model_name, limit).inc()
 
     def sequence_ended(self, reason: str, num_tokens: int) -> None:
         """Count one sequence that ended for ``reason``."""
@@ -61,6 +72,7 @@ class RequestTimer:
         self._last = [arrival] * num_sequences
         self._tokens = [0] * num_sequences
         self._open = set(range(num_sequences))
+        self._num_expired = 0
 
     def tokens(self, now: float, index: int, count: int) -> None:
         """Sequence ``index`` received ``count`` tokens at ``now``; several at once share the gap evenly."""
@@ -82,7 +94,13 @@ class RequestTimer:
         """Sequence ``index`` ended for ``reason``, a FinishReason's value."""
         if index in self._open:
             self._open.remove(index)
+            self._num_expired += reason == FinishReason.TIMEOUT
             self._metrics.sequence_ended(reason, self._tokens[index])
+
+    @property
+    def expired_unanswered(self) -> bool:
+        """Whether the deadline of every sequence passed before its first token."""
+        return self._num_expired == len(self._tokens) and self._first is None
 
     def finished(self, now: float, times: Mapping[str, float]) -> None:
         """The request is complete; ``times`` are the engine's ``queued``, ``scheduled``, ``first_token`` and ``finished``."""

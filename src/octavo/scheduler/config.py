@@ -26,11 +26,19 @@ class SchedulerConfig:
     enable_chunked_prefill: bool = True
     scheduling_policy: str = "fcfs"
     preemption_victim: str = "last"
+    itl_limit: float | None = None
+    """Seconds between a request's tokens that steps are planned for; see octavo.scheduler.pacer."""
+    ttft_limit: float | None = None
+    """Seconds to the first token; whoever takes requests in refuses those that would not make it."""
 
     def __post_init__(self) -> None:
         if self.scheduling_policy not in POLICIES:
             known = ", ".join(POLICIES)
             raise InvalidRequestError(f"scheduling_policy = {self.scheduling_policy!r}: choose one of {known}", field="scheduling_policy")
+        if self.itl_limit is not None and not self.enable_chunked_prefill:
+            raise InvalidRequestError(
+                f"itl_slo_ms = {1000 * self.itl_limit:g}: it needs chunked prefill, or a prompt holds up every decode", field="itl_slo_ms"
+            )
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
             raise InvalidRequestError(
                 f"max_num_batched_tokens = {self.max_num_batched_tokens}: without chunked prefill a prompt is computed in one step, so it "
@@ -48,4 +56,10 @@ class SchedulerConfig:
             enable_chunked_prefill=args.enable_chunked_prefill,
             scheduling_policy=args.scheduling_policy,
             preemption_victim=args.preemption_victim,
+            itl_limit=_seconds(args.itl_slo_ms),
+            ttft_limit=_seconds(args.ttft_slo_ms),
         )
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from octavo.kv.transfers import Transfer
 from octavo.outputs import KVWrites, TokenLogprobs
 from octavo.sampling_params import SamplingParams
+from octavo.scheduler.step_cost import StepWork
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -77,6 +78,8 @@ class SchedulerOutput:
     """Blocks that move since the last step."""
     moved: list[MovedBlocks] = field(default_factory=list)
     """Of requests in the batch, scheduled in this step or not."""
+    work: StepWork = field(default_factory=StepWork)
+    """What it computes, counted."""
 
     @property
     def total_num_scheduled_tokens(self) -> int:

@@ -27,6 +27,8 @@ class RequestQueue:
         self._class_of = POLICIES[policy]
         self._heap: list[tuple[_Place, Request]] = []
         self._waiting: OrderedDict[str, Request] = OrderedDict()  # in the order in which they began to wait
+        self.num_prompt_tokens = 0
+        """Of all that wait."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -38,6 +40,7 @@ class RequestQueue:
         order = request.arrival_time if newcomer else request.seniority
         heapq.heappush(self._heap, ((request.service_class, newcomer, order, request.arrival_index), request))
         self._waiting[request.request_id] = request
+        self.num_prompt_tokens += request.num_prompt_tokens
 
     def peek(self) -> Request | None:
         """The next to start."""
@@ -54,11 +57,13 @@ class RequestQueue:
         assert request is not None
         heapq.heappop(self._heap)
         del self._waiting[request.request_id]
+        self.num_prompt_tokens -= request.num_prompt_tokens
         return request
 
     def remove(self, request: Request) -> None:
         """Take out a request that is in the queue and never comes back."""
         del self._waiting[request.request_id]
+        self.num_prompt_tokens -= request.num_prompt_tokens
         if len(self._heap) > max(2 * len(self._waiting), _LEAST_COMPACTION):
             self._heap = [entry for entry in self._heap if self._waiting.get(entry[1].request_id) is entry[1]]
             heapq.heapify(self._heap)
@@ -71,3 +76,4 @@ class RequestQueue:
         """Raise AssertionError unless heap and table hold the same requests."""
         held = [request for _, request in self._heap if self._waiting.get(request.request_id) is request]
         assert len(held) == len({id(request) for request in held}) == len(self._waiting), "heap and table differ"
+        assert self.num_prompt_tokens == sum(request.num_prompt_tokens for request in held), "the tokens of the waiting are miscounted"

@@ -16,12 +16,15 @@ from octavo.kv.prefix_hit import PrefixHit
 from octavo.outputs import EngineCoreOutput, EngineStats, FinishReason
 from octavo.request import Request, RequestStatus
 from octavo.scheduler.config import SchedulerConfig
+from octavo.scheduler.deadlines import Deadlines
 from octavo.scheduler.output import MovedBlocks, RunnerOutput, SchedulerOutput
+from octavo.scheduler.pacer import Pacer, is_decode
 from octavo.scheduler.preemption_log import PreemptionLog
 from octavo.scheduler.queue import RequestQueue
 from octavo.scheduler.step import Step, WaitReason
 from octavo.scheduler.stops import Stop, stop_after
 from octavo.scheduler.victims import VictimChooser
+from octavo.scheduler.wait_estimate import WaitEstimate
 
 
 class Scheduler:
@@ -57,9 +60,12 @@ class Scheduler:
         self.waiting = RequestQueue(config.scheduling_policy)
         self.running: list[Request] = []
         """In order of rank."""
+        self.pacer = Pacer(config.itl_limit)
         self._clock = clock
         self._victims = VictimChooser(config.preemption_victim, kv)
         self._log = PreemptionLog(clock)
+        self._deadlines = Deadlines()
+        self._wait = WaitEstimate(self.pacer, config.max_num_batched_tokens)
         self._steps_in_flight: deque[tuple[int, list[tuple[Request, int]]]] = deque()
         self._removed: list[str] = []
         self._outbox: list[EngineCoreOutput] = []  # ends that no step brought about
@@ -79,12 +85,13 @@ class Scheduler:
             InvalidRequestError: if it could never run: it names the field, its value and the limit.
         """
         request.max_num_tokens = min(request.max_num_tokens, self.config.max_model_len)
-        self._check(request)
         self._num_added += 1
+        self._check(request)
         request.arrival_index = self._num_added
         request.waiting_since = self._clock()
         self.requests[request.request_id] = request
         self.waiting.add(request)
+        self._deadlines.add(request)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """End requests without an output; their blocks go back at once. Ids that have ended, or never were, are ignored."""
@@ -105,10 +112,11 @@ class Scheduler:
         The one rule: a request has num_computed_tokens, and a step brings them towards num_tokens (with those that steps in flight will
         sample), as far as budget and blocks go. A prompt, a chunk of it, a decode, what is recomputed after a preemption and
         what a drafter added are all such tokens. The budget goes in order of rank: a class before the next, and in a class the running,
-        by seniority, before the waiting.
+        by seniority, before the waiting. Under a limit on the time between tokens, what is no decode gets no more than the pacer lets it.
         """
+        self._expire()
         self._num_planned += 1
-        step = Step(SchedulerOutput(self._num_planned), self.config.max_num_batched_tokens)
+        step = Step(SchedulerOutput(self._num_planned), self.config.max_num_batched_tokens, self.pacer.plan(self.running))
         try:
             while step.budget > 0 and (request := self._next(step)) is not None:
                 try:
@@ -139,8 +147,10 @@ class Scheduler:
         The most junior one takes from nobody: it keeps what it has and waits. That holds up no senior, who may take it away.
         """
         count = min(request.num_uncomputed_tokens, step.budget)
+        if count > 0 and not is_decode(request):
+            count = step.plan.prefill_tokens(request.num_computed_tokens, count)
         if count <= 0:
-            return  # all its tokens are in flight
+            return  # all its tokens are in flight, or the step holds enough prefill
         while (growth := self.kv.allocate_slots(request, count)) is None:
             if step.position == len(self.running):
                 step.hold(WaitReason.BLOCKS)
@@ -164,6 +174,9 @@ class Scheduler:
             if not self.config.enable_chunked_prefill:
                 return step.hold(WaitReason.TOKENS)
             count = step.budget
+        count = step.plan.prefill_tokens(hit.num_tokens, count) if step.plan.may_start(request) else 0
+        if not count:
+            return step.hold(WaitReason.PACE)
         if not self._make_room(request, hit, step):
             return step.hold(self._shortage(request, step))
         growth = self.kv.allocate_slots(request, count, hit)
@@ -243,6 +256,7 @@ class Scheduler:
         output.removed_request_ids, self._removed = self._removed, []
         self._compact(step)
         output.transfers = self.kv.take_transfers()
+        output.work = step.plan.work
         self._steps_in_flight.append((output.step_id, step.ends))
         return output
 
@@ -344,6 +358,11 @@ class Scheduler:
             self._totals.prompt_tokens += done - request.num_prompt_tokens_done
             request.num_prompt_tokens_done = done
 
+    def _expire(self) -> None:
+        """End the requests whose deadline has passed."""
+        for request in self._deadlines.pass_by(self._clock()):
+            self._outbox.append(self._end(request, Stop(FinishReason.TIMEOUT)))
+
     def _give_up(self, request: Request) -> None:
         """Even alone it gets no blocks, which no placement that keeps its contract brings about: it fails rather than wait for ever."""
         error = f"the KV pool refused blocks to the only running request, which holds {request.num_computed_tokens} tokens"
@@ -354,6 +373,7 @@ class Scheduler:
         if request.status is RequestStatus.RUNNING:
             self._leave(request)
             self._removed.append(request.request_id)
+            self._wait.ended(self._clock(), busy=len(self.waiting) > 0)
         else:
             self.waiting.remove(request)
         self.kv.free(request)
@@ -410,6 +430,7 @@ class Scheduler:
             self._totals,
             running=len(self.running),
             waiting=len(self.waiting),
+            added=self._num_added,
             oldest_waiting_s=max(self._clock() - longest.waiting_since, 0.0) if longest else 0.0,
             swapped_out_blocks=self.kv.swap.blocks_out,
             swapped_in_blocks=self.kv.swap.blocks_in,
@@ -417,7 +438,18 @@ class Scheduler:
             waiting_reason=self._blocked if longest and self._blocked else "",
             kv=self.kv.usage(self.waiting.peek()).as_dict(),
             **(self.kv.disk.stats() if self.kv.disk else {}),
+            **self.pacer.stats(),
+            **(self._newcomer() if self.config.ttft_limit else {}),
         )
+
+    def _newcomer(self) -> dict[str, float]:
+        """What decides when a newcomer would get its first token."""
+        backlog = self.waiting.num_prompt_tokens + sum(request.num_uncomputed_tokens for request in self.running if not is_decode(request))
+        return {
+            "prefill_backlog": backlog,
+            "prefill_tokens_per_s": self._wait.prefill_tokens_per_second(self.running),
+            "seat_wait_s": self._wait.seconds_for_seats(self._blocked, len(self.waiting)),
+        }
 
     def check_integrity(self) -> None:
         """Recount everything, the KV pools included.

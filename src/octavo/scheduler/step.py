@@ -9,6 +9,7 @@ from octavo.kv.kv_cache_manager import Allocation
 from octavo.kv.prefix_hit import PrefixHit
 from octavo.request import Request
 from octavo.scheduler.output import NewRequestData, RunningRequestData, SchedulerOutput
+from octavo.scheduler.pacer import StepPlan
 
 
 class WaitReason(StrEnum):
@@ -24,6 +25,8 @@ class WaitReason(StrEnum):
     """Those that rank before it took the step's tokens."""
     DISK = "disk"
     """What it need not compute is being read from the prefix cache on disk."""
+    PACE = "pace"
+    """One more would make the steps longer than the limit on the time between tokens."""
     IN_FLIGHT = "in_flight"
     """It was preempted, and its last step has not come back."""
 
@@ -35,6 +38,8 @@ class Step:
     output: SchedulerOutput
     budget: int
     """Tokens that can still be handed out."""
+    plan: StepPlan
+    """What of them may be prefill."""
     position: int = 0
     """The running requests before it have had their turn."""
     blocked: WaitReason | None = None
@@ -77,6 +82,7 @@ class Step:
         if growth.tentative:
             self.growths.append(growth)
         self.budget -= count
+        self.plan.take(request, computed, count)
 
     def commit_growths(self) -> None:
         for growth in self.growths:

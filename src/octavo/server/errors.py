@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -18,6 +19,7 @@ _TYPES = {
     403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    429: "overloaded_error",
     503: "overloaded_error",
 }
 
@@ -25,12 +27,15 @@ _TYPES = {
 class ApiError(Exception):
     """An answer with an HTTP status of 400 or more."""
 
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, *, param: str | None = None, code: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.param = param
         self.code = code
+        self.headers = headers
 
     def body(self) -> dict[str, Any]:
         """The JSON of the answer, or of the event that ends a stream."""
@@ -62,7 +67,7 @@ def install(app: FastAPI) -> None:
         if isinstance(error, HTTPException):  # the router's own: no such route, wrong method
             return JsonResponse(ApiError(error.status_code, str(error.detail)).body(), error.status_code)
         api_error = to_api_error(error)
-        return JsonResponse(api_error.body(), api_error.status)
+        return JsonResponse(api_error.body(), api_error.status, api_error.headers)
 
     for kind in (ApiError, OctavoError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
 from octavo.config import EngineArgs
@@ -14,6 +14,7 @@ from octavo.errors import EngineDeadError, InvalidRequestError, OctavoError
 from octavo.metrics.requests import RequestMetrics
 from octavo.outputs import EngineStats, FinishReason, RequestOutput
 from octavo.sampling_params import SamplingParams
+from octavo.server.admission import Gate
 from octavo.server.errors import ApiError
 from octavo.server.settings import ServerSettings
 from octavo.tokenizer.chat_template import ChatTemplate
@@ -27,6 +28,9 @@ class ServedEngine(Protocol):
 
     @property
     def stats(self) -> EngineStats: ...
+
+    @property
+    def unseen(self) -> Sequence[int]: ...
 
     @property
     def args(self) -> EngineArgs: ...
@@ -61,6 +65,7 @@ class Serving:
         self.settings = settings
         self.metrics = metrics
         self.template = ChatTemplate.of(engine.tokenizer, settings.chat_template)
+        self._gate = Gate(engine.args, lambda: engine.stats, lambda: engine.unseen)
         self.in_flight: set[str] = set()
         """Ids of the requests that the engine has."""
         self.started = int(time.time())
@@ -75,9 +80,16 @@ class Serving:
         return asked
 
     async def prepare(
-        self, prompt: Prompt, params: SamplingParams, request_id: str, priority: int | None, cache_salt: str | None
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        request_id: str,
+        *,
+        priority: int | None,
+        cache_salt: str | None,
+        timeout: float | None,
     ) -> PreparedRequest:
-        """Check and tokenize one prompt, off the event loop.
+        """Check and tokenize one prompt, off the event loop. ``timeout``: seconds that it may take, if the client states any.
 
         Raises:
             InvalidRequestError: a prompt or parameters that the model cannot serve.
@@ -90,7 +102,19 @@ class Serving:
             raise InvalidRequestError(
                 f"priority = {priority}: this server takes requests in turn; --scheduling-policy priority makes it count", field="priority"
             )
-        return await self.engine.prepare(prompt, params, request_id, priority=priority or 0, cache_salt=cache_salt)
+        prepared = await self.engine.prepare(prompt, params, request_id, priority=priority or 0, cache_salt=cache_salt)
+        limits = [seconds for seconds in (timeout, self.settings.request_timeout) if seconds is not None]
+        for child in prepared.children if limits else ():
+            child.deadline = child.arrival_time + min(limits)
+        return prepared
+
+    def admit(self, prepared: Sequence[PreparedRequest]) -> None:
+        """Let a request's prompts in, all or none. Raises ApiError (429) when there is no room for them in time."""
+        try:
+            self._gate.admit(prepared)
+        except ApiError as error:
+            self.metrics.refused(str(error.code))
+            raise
 
     async def stream(self, prepared: PreparedRequest, arrival: float) -> AsyncGenerator[RequestOutput, None]:
         """What is new, step by step, measured; ``arrival`` is a time of time.monotonic. Closing it aborts the request."""
@@ -106,8 +130,10 @@ class Serving:
                         timer.ended(choice.index, choice.finish_reason)
                 if output.finished:
                     timer.finished(now, output.metrics)
+                if timer.expired_unanswered:
+                    raise ApiError(504, "the request's deadline passed before its first token", code="deadline_exceeded")
                 yield output
-        except OctavoError:
+        except (OctavoError, ApiError):
             timer.close(FinishReason.ERROR)
             raise
         finally:

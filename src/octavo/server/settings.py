@@ -25,6 +25,8 @@ class ServerSettings:
     """If any, every route but the liveness ones asks for one of them."""
     chat_template: str | None = None
     """A Jinja template that replaces the model's own."""
+    request_timeout: float | None = None
+    """Seconds after which a request that has not ended ends; a request may state fewer (timeout_s)."""
     shutdown_timeout: float = 5.0
     """Seconds that running requests get to finish after SIGTERM or SIGINT; then they are aborted."""
 

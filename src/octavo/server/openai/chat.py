@@ -46,6 +46,7 @@ class ChatCompletions:
         model = self._serving.model_name(body.model)
         answer_id = f"chatcmpl-{uuid.uuid4().hex}"
         prepared = await self._prepare(body, answer_id)
+        self._serving.admit([prepared])
         kind = "chat.completion.chunk" if body.stream else "chat.completion"
         frame = {"id": answer_id, "object": kind, "created": int(time.time()), "model": model}
         run = _Run(self._serving, body, prepared, arrival)
@@ -57,7 +58,9 @@ class ChatCompletions:
         try:
             params = _params(body)
             prompt = await rendered(self._serving, body)
-            return await self._serving.prepare(prompt, params, answer_id, body.priority, body.cache_salt)
+            return await self._serving.prepare(
+                prompt, params, answer_id, priority=body.priority, cache_salt=body.cache_salt, timeout=body.timeout_s
+            )
         except InvalidRequestError as error:
             raise _as_written(error, body) from None
 

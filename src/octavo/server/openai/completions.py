@@ -53,6 +53,7 @@ class Completions:
         model = self._serving.model_name(body.model)
         answer_id = f"cmpl-{uuid.uuid4().hex}"
         prepared = await self._prepare(body, answer_id)
+        self._serving.admit(prepared)
         frame = {"id": answer_id, "object": "text_completion", "created": int(time.time()), "model": model}
         run = _Run(self._serving, body, prepared, arrival)
         if body.stream:
@@ -64,7 +65,14 @@ class Completions:
         if len(prompts) * params.n > MAX_CHOICES:
             raise InvalidRequestError(f"n = {params.n}: with {len(prompts)} prompts, at most {MAX_CHOICES // len(prompts)}", field="n")
         return [
-            await self._serving.prepare(await self._prompt(body, prompt), params, f"{answer_id}-{number}", body.priority, body.cache_salt)
+            await self._serving.prepare(
+                await self._prompt(body, prompt),
+                params,
+                f"{answer_id}-{number}",
+                priority=body.priority,
+                cache_salt=body.cache_salt,
+                timeout=body.timeout_s,
+            )
             for number, prompt in enumerate(prompts)
         ]
 

@@ -62,6 +62,8 @@ class GenerationRequest(BaseModel):
     """Lower is served first, under the priority scheduling policy."""
     cache_salt: str | None = Field(None, max_length=256)
     """Share cached prefixes only with requests of the same salt."""
+    timeout_s: float | None = Field(None, gt=0, le=86400)
+    """Seconds after which nobody wants the answer any more: it ends with finish_reason "timeout", or 504 if it has not begun."""
     return_token_ids: bool | None = None
     """Add ``prompt_token_ids`` and each choice's ``token_ids``."""
 

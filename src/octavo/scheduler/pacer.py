@@ -1,0 +1,121 @@
+"""Pacing: how much prefill a step may hold, so that those who decode get their next token in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from octavo.request import Request, RequestStatus
+from octavo.scheduler.step_cost import StepCostModel, StepWork
+
+MIN_PREFILL_TOKENS = 16
+"""Prefill that a step holds at least, if any waits for it: prefills go on however slow the decodes are."""
+HEADROOM = 0.9
+"""The part of the limit that a step is planned for; delivery needs the rest."""
+
+
+class Pacer:
+    """Plans each step to last no longer than a limit on the time between tokens.
+
+    Decodes come first: each gets its token in every step. Prefill gets what the limit leaves by the cost model and its margin of error,
+    and MIN_PREFILL_TOKENS at least. Where nobody decodes there is nothing to protect, and the limit does not bind. A request may start only
+    if the batch with it could still decode, with the least prefill beside it, inside the limit: so under overload it is the queue that
+    grows, not the time between tokens.
+    """
+
+    def __init__(self, limit: float | None) -> None:
+        """``limit``: seconds between tokens; None: the model is fitted, and nothing is bounded."""
+        self.limit = limit
+        self.cost = StepCostModel()
+        self.predicted_seconds = 0.0
+        """Of all steps that were predicted, in total; and how long they took, and by how much each was off."""
+        self.observed_seconds = 0.0
+        self.absolute_error_seconds = 0.0
+
+    def plan(self, running: Iterable[Request]) -> StepPlan:
+        """For the next step; ``running`` as it stands before it."""
+        return StepPlan(self, running)
+
+    def observe(self, work: StepWork, seconds: float) -> None:
+        """A step of this work ended so long after the one before it."""
+        if work.tokens == 0:
+            return
+        if self.cost.num_observed:
+            predicted = self.cost.predict(work)
+            self.predicted_seconds += predicted
+            self.observed_seconds += seconds
+            self.absolute_error_seconds += abs(predicted - seconds)
+        self.cost.observe(work, seconds)
+
+    def stats(self) -> dict[str, float]:
+        """The fields of EngineStats; empty before a step was predicted."""
+        if not self.predicted_seconds:
+            return {}
+        return {
+            "predicted_seconds": self.predicted_seconds,
+            "observed_seconds": self.observed_seconds,
+            "prediction_error_seconds": self.absolute_error_seconds,
+            "prediction_margin_s": self.cost.margin(self.limit or 0.0),
+        }
+
+    def least_or(self, tokens: int) -> int:
+        """``tokens``, or the least that a step holds of prefill."""
+        return max(tokens, MIN_PREFILL_TOKENS)
+
+    @property
+    def target(self) -> float:
+        """Seconds that a step is planned for; with the margin it ends inside the limit."""
+        assert self.limit is not None
+        most = HEADROOM * self.limit
+        return most - min(self.cost.margin(most), most / 2)
+
+
+class StepPlan:
+    """One step's share-out. The decodes' part is set aside from the start, whoever's turn it is."""
+
+    def __init__(self, pacer: Pacer, running: Iterable[Request]) -> None:
+        self.work = StepWork()
+        """What the step was given so far."""
+        self._pacer = pacer
+        self._limited = pacer.limit is not None
+        self._promised = StepWork()
+        """All decodes of the step, and the prefill it was given so far."""
+        self._batch = StepWork(tokens=MIN_PREFILL_TOKENS)
+        """Everybody decoding, with the least prefill beside them: what comes of this batch."""
+        self._prefill_tokens = 0
+        if self._limited:
+            for request in running:
+                self._batch.add(request.num_tokens, 1, True)
+                if is_decode(request):
+                    self._promised.add(request.num_computed_tokens, 1, True)
+        self._protects = self._promised.rows > 0
+
+    def prefill_tokens(self, computed: int, wanted: int) -> int:
+        """How many of the ``wanted`` tokens of a prefill, with ``computed`` before them, this step may hold; 0: not in this step."""
+        if not self._protects:
+            return wanted
+        most = self._pacer.cost.most_tokens(self._promised, computed, wanted, self._pacer.target)
+        return min(wanted, max(most, MIN_PREFILL_TOKENS - self._prefill_tokens))
+
+    def may_start(self, request: Request) -> bool:
+        """Whether the batch with ``request`` could decode inside the limit once its prefill is done. The first always may."""
+        if not self._limited or not self._batch.rows:
+            return True
+        batch = replace(self._batch)
+        batch.add(request.num_tokens, 1, True)
+        return self._pacer.cost.predict(batch) <= self._pacer.target
+
+    def take(self, request: Request, computed: int, count: int) -> None:
+        """The step computes ``count`` more tokens of ``request``, after ``computed``."""
+        samples = computed + count == request.num_tokens + request.num_output_placeholders
+        self.work.add(computed, count, samples)
+        if self._limited and not is_decode(request):
+            self._promised.add(computed, count, samples)
+            self._prefill_tokens += count
+            if request.status is not RequestStatus.RUNNING:
+                self._batch.add(request.num_tokens, 1, True)
+
+
+def is_decode(request: Request) -> bool:
+    """Whether the request's next token follows its last one: somebody waits for it."""
+    return request.num_output_tokens + request.num_output_placeholders > 0 and request.num_uncomputed_tokens <= 1

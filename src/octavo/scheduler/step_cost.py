@@ -1,0 +1,130 @@
+"""How long a step will take: a linear model of its work, fitted while the engine runs."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
+
+MEMORY = 256
+"""Steps after which an observation counts for 1/e of a new one."""
+REFIT_EVERY = 8
+"""Observations between two fits."""
+ERRORS = 256
+"""Last predictions whose errors set the margin."""
+MARGIN_PERCENTILE = 97.0
+ENOUGH_ERRORS = 64
+"""With fewer the margin is a guess: this part of what is predicted."""
+GUESSED_MARGIN = 0.15
+
+
+@dataclass(slots=True)
+class StepWork:
+    """What a step computes."""
+
+    tokens: int = 0
+    pairs: int = 0
+    """(token, position attended to) pairs, as if no layer had a window."""
+    rows: int = 0
+    """Sequences that sample."""
+
+    def add(self, computed: int, count: int, samples: bool) -> None:
+        """A sequence with ``computed`` tokens computes ``count`` more."""
+        self.tokens += count
+        self.pairs += pairs(computed, count)
+        self.rows += samples
+
+    def features(self) -> Vector:
+        """[4]: 1 for what each step costs, then the counts."""
+        return np.array((1.0, self.tokens, self.pairs, self.rows))
+
+
+def pairs(computed: int, count: int) -> int:
+    """(token, position) pairs of ``count`` tokens after ``computed``: each attends to all before it, and itself."""
+    return count * computed + count * (count + 1) // 2
+
+
+class StepCostModel:
+    """seconds = a + b · tokens + c · pairs + d · rows, with no coefficient below 0.
+
+    Weighted least squares on relative errors, so that short steps count as much as long ones, with exponential forgetting, so that the
+    model follows what else the machine does (Ljung, System Identification, 2nd ed., chapter 11). The normal equations carry a little of the
+    last fit (a ridge towards it): hours of decoding alone must not make the coefficients of prefill wander.
+    """
+
+    def __init__(self, prior: Vector | None = None) -> None:
+        """``prior``: coefficients to begin with, [4], seconds; without it the model predicts 0 until it has seen a step."""
+        self.coefficients: Vector = np.zeros(4) if prior is None else prior.copy()
+        self.num_observed = 0
+        self._normal = np.zeros((4, 4))
+        self._right = np.zeros(4)
+        self._errors: deque[float] = deque(maxlen=ERRORS)
+        self._margin: float | None = None
+
+    def predict(self, work: StepWork) -> float:
+        """Seconds that a step of this work takes on average."""
+        a, b, c, d = self.coefficients
+        return float(a + b * work.tokens + c * work.pairs + d * work.rows)
+
+    def observe(self, work: StepWork, seconds: float) -> None:
+        """A step of this work took so long."""
+        if seconds <= 0:
+            return
+        if self.num_observed and work.tokens > work.rows > 0:
+            self._errors.append(seconds - self.predict(work))
+        scaled = work.features() / seconds
+        keep = np.exp(-1 / MEMORY)
+        self._normal = keep * self._normal + np.outer(scaled, scaled)
+        self._right = keep * self._right + scaled
+        self.num_observed += 1
+        if self.num_observed % REFIT_EVERY == 0 or self.num_observed < 2 * REFIT_EVERY:
+            self._fit()
+
+    def forget_errors(self) -> None:
+        """The errors so far, of calibrating, say nothing of those to come."""
+        self._errors.clear()
+        self._margin = None
+
+    def margin(self, seconds: float) -> float:
+        """Seconds by which a step that is predicted to take ``seconds`` may take longer: a high percentile of the last errors.
+
+        They are of steps that both decode and prefill. What delays one (a page touched first, another process) adds to it, and does not
+        multiply it.
+        """
+        return GUESSED_MARGIN * seconds if self._margin is None else self._margin
+
+    def most_tokens(self, work: StepWork, computed: int, wanted: int, seconds: float) -> int:
+        """The largest n up to ``wanted`` for which ``work`` and n more tokens of a sequence with ``computed`` take at most ``seconds``, on
+        average, its sampling included; 0 if not even one does."""
+        _, b, c, d = self.coefficients
+        left = seconds - self.predict(work) - d
+        # b n + c (n computed + n (n + 1) / 2) <= left
+        linear = b + c * (computed + 0.5)
+        if left < 0:
+            return 0
+        slope = linear + math.sqrt(linear * linear + 2 * c * left)
+        return int(min(2 * left / slope, wanted)) if slope > 0 else wanted
+
+    def _fit(self) -> None:
+        scale = np.sqrt(np.maximum(np.diag(self._normal), 1e-300))
+        normal, right = self._normal / np.outer(scale, scale), self._right / scale
+        ridge = 1e-3 * max(np.trace(normal) / 4, 1e-12) if self.num_observed else 1.0
+        before = self.coefficients * scale
+        free = np.ones(4, bool)
+        fitted = np.zeros(4)
+        while free.any():  # what comes out below 0 is 0, and the rest is fitted again: at most four rounds
+            matrix = normal[np.ix_(free, free)] + ridge * np.eye(int(free.sum()))
+            solved = np.linalg.solve(matrix, right[free] + ridge * before[free])
+            fitted[:] = 0
+            fitted[free] = solved
+            if (solved >= 0).all():
+                break
+            free &= fitted >= 0
+        self.coefficients = np.maximum(fitted, 0) / scale
+        if len(self._errors) >= ENOUGH_ERRORS:
+            self._margin = max(float(np.percentile(self._errors, MARGIN_PERCENTILE)), 0.0)

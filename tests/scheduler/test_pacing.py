@@ -1,0 +1,208 @@
+"""The limit on the time between tokens, in virtual time: what a step costs is known, with noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.scheduler.pacer import MIN_PREFILL_TOKENS
+from octavo.scheduler.step import WaitReason
+from support.simulation import Simulation
+
+LIMIT = 0.05
+
+
+@dataclass
+class Timed(Simulation):
+    """Each step takes as long as ``costs`` say: seconds of a step, a token, a pair, a row."""
+
+    costs: tuple[float, float, float, float] = (3e-3, 3e-4, 1e-7, 3e-4)
+    noise: float = 0.05
+    seed: int = 0
+    calibrated: bool = True
+    arrivals: list[tuple[float, str, int, int]] = field(default_factory=list)
+    """When, which, prompt, max_tokens."""
+    times: dict[str, list[float]] = field(default_factory=dict)
+    """Of each request's tokens."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.random = np.random.default_rng(self.seed)
+        if self.calibrated:
+            self.scheduler.pacer.cost.coefficients = np.array(self.costs)
+            self.scheduler.pacer.cost.num_observed = 1
+
+    def step(self) -> list[Any]:
+        planned_at = self.now
+        outputs = super().step()
+        work = self.scheduled[-1].work
+        if work.tokens:
+            self.now += float(np.array(self.costs) @ work.features()) * (1 + self.noise * self.random.standard_normal())
+            self.scheduler.pacer.observe(work, self.now - planned_at)
+        for output in outputs:
+            self.times.setdefault(output.request_id, []).extend([self.now] * len(output.new_token_ids))
+        return outputs
+
+    def serve(self, most_steps: int = 20_000) -> None:
+        """Until all arrivals are done."""
+        waiting = sorted(self.arrivals)
+        for _ in range(most_steps):
+            while waiting and (waiting[0][0] <= self.now or not self.scheduler.has_work()):
+                at, name, prompt, max_tokens = waiting.pop(0)
+                self.now = max(self.now, at)
+                self.add(name, prompt, max_tokens)
+            if not self.scheduler.has_work():
+                return
+            self.step()
+        raise AssertionError("not finished")
+
+    def gaps(self, names: set[str]) -> np.ndarray:
+        return np.concatenate([np.diff(self.times[name]) for name in names])
+
+
+def among_streams(limit: float | None, **changes: Any) -> Timed:
+    """Eight decode; a prompt of 4,096 arrives. Under ``limit``, or with a budget of 512 tokens alone."""
+    fields: dict[str, Any] = {"num_blocks": 900, "max_num_seqs": 16, "max_num_batched_tokens": 512, "max_model_len": 5000}
+    sim = Timed(**(fields | changes), prefix_index="none", itl_limit=limit)
+    sim.arrivals = [(1000.0, f"stream{i}", 16, 250) for i in range(8)] + [(1000.5, "attacker", 4096, 4)]
+    sim.serve()
+    return sim
+
+
+STREAMS = {f"stream{i}" for i in range(8)}
+
+
+def test_lt_01_a_long_prompt_among_streams_keeps_the_limit() -> None:
+    paced, unpaced = among_streams(LIMIT), among_streams(None)
+    gaps = paced.gaps(STREAMS)
+    assert np.percentile(gaps, 99) < LIMIT
+    assert gaps.max() < 1.3 * LIMIT
+    assert unpaced.gaps(STREAMS).max() > 2 * LIMIT  # so it was the limit that did it
+    first = [sim.times["attacker"][0] - 1000.5 for sim in (paced, unpaced)]
+    assert first[0] < 1.5 * first[1]
+    for name in (*STREAMS, "attacker"):
+        assert paced.tokens(name) == unpaced.tokens(name)
+
+
+def test_an_engine_that_was_not_calibrated_learns_the_cost() -> None:
+    sim = among_streams(LIMIT, calibrated=False)
+    assert np.percentile(sim.gaps(STREAMS), 99) < 1.2 * LIMIT
+
+
+def test_spikes_of_the_machine_widen_the_margin() -> None:
+    """Every twentieth step takes 10 ms more: chunks become smaller, so that p99 still holds."""
+    sim = Timed(num_blocks=700, max_num_batched_tokens=512, max_model_len=600, max_num_seqs=64, prefix_index="none", itl_limit=LIMIT)
+    plain = sim.random.standard_normal
+    sim.random = type("Spiky", (), {"standard_normal": lambda self: plain() + (5 if sim.runner.computed_tokens % 20 == 0 else 0)})()
+    sim.arrivals = [(1000 + 0.2 * i, f"r{i}", 256, 64) for i in range(40)]
+    sim.serve()
+    assert np.percentile(sim.gaps(set(sim.times)), 99) < LIMIT
+
+
+def test_prefill_goes_on_however_slow_the_decodes_are() -> None:
+    sim = Timed(num_blocks=80, itl_limit=0.001, max_num_batched_tokens=64)
+    sim.add("decodes", 8, max_tokens=60)
+    sim.step()
+    sim.scheduler.pacer.cost.coefficients[:] = 0  # it seems to fit, and does not
+    sim.add("prefills", 120, max_tokens=2)
+    sim.step()
+    sim.scheduler.pacer.cost.coefficients[:] = sim.costs
+    before = len(sim.scheduled)
+    while "prefills" not in sim.times:
+        sim.step()
+    counts = [scheduled.num_scheduled_tokens for scheduled in sim.scheduled[before:]]
+    assert all(count["decodes"] == 1 for count in counts)
+    assert all(count["prefills"] == MIN_PREFILL_TOKENS for count in counts[:-1])
+
+
+def test_the_queue_grows_and_not_the_time_between_tokens() -> None:
+    """A row costs 4 ms, so about ten decode inside 50 ms; forty come at once."""
+    sim = Timed(
+        num_blocks=400, max_num_seqs=64, max_num_batched_tokens=256, itl_limit=LIMIT, costs=(3e-3, 1e-4, 1e-8, 4e-3), prefix_index="none"
+    )
+    sim.arrivals = [(1000.0, f"r{i}", 32, 40) for i in range(40)]
+    most = 0
+    reasons = set()
+    for _, name, prompt, max_tokens in sim.arrivals:
+        sim.add(name, prompt, max_tokens)
+    while sim.scheduler.has_work():
+        sim.step()
+        most = max(most, len(sim.scheduler.running))
+        reasons.add(sim.scheduler.stats().waiting_reason)
+    assert 6 <= most <= 11
+    assert WaitReason.PACE in reasons
+    assert np.percentile(sim.gaps(set(sim.times)), 99) < LIMIT
+    for name in sim.times:
+        sim.check_output(name)
+
+
+def test_one_request_alone_runs_whatever_the_limit() -> None:
+    sim = Timed(itl_limit=1e-4)
+    sim.add("a", 100, max_tokens=10)
+    sim.run()
+    sim.check_output("a")
+
+
+def test_lt_14_a_pool_at_half_the_demand_serves_all_of_a_hundred() -> None:
+    random = np.random.default_rng(4)
+    sim = Timed(num_blocks=60, max_num_seqs=32, max_num_batched_tokens=128, max_model_len=400, itl_limit=LIMIT)
+    at = 1000 + np.cumsum(random.exponential(0.05, 100))
+    sim.arrivals = [(float(t), f"r{i}", int(random.integers(20, 200)), int(random.integers(4, 60))) for i, t in enumerate(at)]
+    sim.serve()
+    assert len(sim.times) == 100
+    for name in sim.times:
+        sim.check_output(name)
+    sim.check_idle()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_whatever_things_cost_everybody_is_served_the_same_tokens(data: st.DataObject) -> None:
+    costs = tuple(data.draw(st.floats(0, high)) for high in (1e-2, 1e-3, 1e-5, 1e-2))
+    sim = Timed(
+        num_blocks=data.draw(st.integers(32, 60)),
+        itl_limit=data.draw(st.floats(1e-3, 0.2)),
+        costs=costs,  # type: ignore[arg-type]
+        calibrated=data.draw(st.booleans()),
+        lag=data.draw(st.integers(0, 1)),
+        scheduling_policy=data.draw(st.sampled_from(["fcfs", "priority"])),
+    )
+    for i in range(data.draw(st.integers(1, 8))):
+        sim.add(f"r{i}", data.draw(st.integers(1, 80)), data.draw(st.integers(1, 12)), priority=data.draw(st.integers(0, 2)))
+    sim.run()
+    for name in sim.outputs:
+        sim.check_output(name)
+    sim.check_idle()
+
+
+@pytest.mark.parametrize("limit", [LIMIT, None])
+def test_what_a_newcomer_would_wait_is_foreseen(limit: float | None) -> None:
+    """Ten prompts wait beside four streams: the estimate for one more, against when its first token comes."""
+    sim = Timed(
+        num_blocks=700,
+        max_num_seqs=32,
+        max_num_batched_tokens=512,
+        max_model_len=1000,
+        prefix_index="none",
+        itl_limit=LIMIT,
+        ttft_limit=1.0,
+    )
+    for i in range(4):
+        sim.add(f"stream{i}", 16, 400)
+    for _ in range(5):
+        sim.step()
+    for i in range(10):
+        sim.add(f"prompt{i}", 400, 4)
+    sim.step()
+    stats = sim.scheduler.stats()
+    foreseen = (stats.prefill_backlog + 400) / stats.prefill_tokens_per_s + stats.seat_wait_s
+    at = sim.now
+    sim.add("newcomer", 400, 4)
+    while "newcomer" not in sim.times:
+        sim.step()
+    assert foreseen == pytest.approx(sim.times["newcomer"][0] - at, rel=0.25)

@@ -111,7 +111,7 @@ class EngineCollector(Collector):
         return metric
 
     def _oldest_waiting(self, stats: EngineStats) -> Metric:
-        doc = "Longest wait of a request; reason: why the head of the queue waits (seats, blocks, run, tokens, in_flight, disk)."
+        doc = "Longest wait of a request; reason: why the head of the queue waits (seats, blocks, run, tokens, pace, in_flight, disk)."
         family = GaugeMetricFamily(PREFIX + "oldest_waiting_seconds", doc, labels=["model_name", "reason"])
         family.add_metric([self._model_name, stats.waiting_reason or "none"], stats.oldest_waiting_s)
         return family

@@ -88,6 +88,11 @@ class Script:
     hang_at: int | None = None
     """From this chunk on nothing comes any more; the connection stays open."""
 
+    lies: bool = False
+    """Answers 200 with JSON where a stream was asked for."""
+    drops_idle_after: int | None = None
+    """Each connection is cut by the server, without a word, when it is used again after so many requests."""
+
     crlf: bool = False
     comments: bool = False
     """A comment line before every event."""
@@ -126,19 +131,23 @@ class _Server:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
+        served = 0
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 path = head.split(" ", 2)[1]
                 headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head.split("\r\n")[1:])}
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
+                if served == self.script.drops_idle_after:
+                    break
+                served += 1
                 await self._answer(path, headers, body, writer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             self._writers.discard(writer)
-            writer.transport.abort() if writer.transport.is_closing() else writer.close()
+            writer.close()
 
     async def _answer(self, path: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter) -> None:
         if path == "/mock/stats":
@@ -174,6 +183,8 @@ class _Server:
             return _send(writer, 404, _error(f"The model `{body.get('model')}` does not exist.", 404))
         if script.status != 200:
             return _send(writer, script.status, _error(script.message, script.status), script.retry_after)
+        if script.lies:
+            return _send(writer, 200, json.dumps({"object": "list"}))
         if script.max_in_flight is not None and self.in_flight >= script.max_in_flight:
             return _send(writer, script.over_status, _error(script.message, script.over_status), script.retry_after)
         self.in_flight += 1

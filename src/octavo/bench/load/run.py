@@ -161,8 +161,6 @@ class _Run:
         exchange = Exchange(record, self._started)
         self._exchanges.append(exchange)
         record.sent = self._loop.time() - self._started
-        self._in_flight += 1
-        self._peak = max(self._peak, self._in_flight)
         try:
             async with asyncio.timeout(self._options.request_timeout):
                 await self._exchanged(exchange, self._messages[number])
@@ -171,8 +169,6 @@ class _Run:
         except OSError as error:
             exchange.fail(self._loop.time(), "failed", f"no connection: {reason(error)}")
             exchange.cut = True
-        finally:
-            self._in_flight -= 1
         if exchange.cut and self._knocking is None:
             self._knocking = asyncio.ensure_future(self._knock())
 
@@ -180,12 +176,16 @@ class _Run:
         """On an idle connection; if the server closed that one in the very moment it was used again, on a fresh one."""
         for fresh in (False, True):
             connection = await self._pool.connect(fresh=fresh)
+            self._in_flight += 1
+            self._peak = max(self._peak, self._in_flight)
             try:
                 if await connection.exchange(message, exchange):
                     return
             except asyncio.CancelledError:
                 connection.abort()
                 raise
+            finally:
+                self._in_flight -= 1
 
     async def _knock(self) -> None:
         """A connection was lost or refused: is the server gone? Then the run ends."""

@@ -64,6 +64,12 @@ class StrictTable:
             self.refuse(key, value, "it must be a string that is not empty")
         return value
 
+    def boolean(self, key: str, default: bool | None = None) -> bool:
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            self.refuse(key, value, "it must be true or false")
+        return value
+
     def choice(self, key: str, choices: Sequence[str], default: str | None = None) -> str:
         value = self._get(key, default)
         if not isinstance(value, str) or value not in choices:
@@ -76,6 +82,17 @@ class StrictTable:
         if not isinstance(value, list) or not all(isinstance(each, kinds) and not isinstance(each, bool) for each in value):
             self.refuse(key, value, f"it must be a list of {said}")
         return value
+
+    def strings(self, key: str) -> dict[str, str]:
+        """A table of strings under names of any kind; none if it is not there."""
+        value = self._get(key, {})
+        if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value.values()):
+            self.refuse(key, value, "it must be a table of strings")
+        return dict(value)
+
+    def names(self) -> list[str]:
+        """Of its keys, where they are names of any kind."""
+        return list(self._values)
 
     def table(self, key: str) -> StrictTable:
         value = self._get(key, None)

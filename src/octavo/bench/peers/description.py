@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from octavo.bench.strict_table import StrictTable, read_toml
 
@@ -47,6 +47,8 @@ class ServerDescription:
     """What was installed, where the version says too little."""
     served_model: str
     endpoint: str
+    prompts: Literal["tokens", "text"]
+    """How it is prompted: not every server takes ids."""
     weights: str
     """What it runs, for people: format, how it was made."""
     notes: str
@@ -93,6 +95,7 @@ def parse_description(tables: Mapping[str, Any], source: str, variant: str, plac
         release=top.text("release", ""),
         served_model=fill.one("served_model", top.text("served_model", "{model}")),
         endpoint=top.choice("endpoint", ENDPOINTS, ENDPOINTS[0]),
+        prompts="text" if top.choice("prompts", ("tokens", "text"), "tokens") == "text" else "tokens",
         weights=own.weights or top.text("weights"),
         notes=" ".join(note for note in (top.text("notes", ""), own.notes) if note),
         startup_seconds=top.number("startup_seconds", 0, 3600, 5.0),

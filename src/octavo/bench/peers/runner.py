@@ -1,0 +1,154 @@
+"""Runs the parts of a comparison: each engine is started, measured by the same client, and stopped; what fails is noted, and the others go on."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo import envs
+from octavo.bench.load.records import LoadRun
+from octavo.bench.load.run import offer
+from octavo.bench.load.target import Target
+from octavo.bench.measures.measures import measure
+from octavo.bench.peers.description import ServerDescription
+from octavo.bench.peers.plan import Comparison, Load, Part
+from octavo.bench.peers.process import ServerError, ServerProcess
+from octavo.bench.peers.result import LoadResult, PartResult, PartStore
+from octavo.tokenizer.tokenizer import Tokenizer
+
+VERSION_SECONDS = 60.0
+WARM_UP = Load(
+    name="warm-up", input_len=64, output_len=16, num_prompts=4, concurrency=4, rate=0.0, shows=(), expected_seconds=2.0
+)  # fmt: skip
+WARM_UP_SEED = 2**32
+"""Of no load."""
+
+
+class Interrupted(Exception):
+    """Somebody stopped the comparison."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """What the load client needs of the model."""
+
+    tokenizer: Tokenizer | None
+    vocab_size: int
+
+    def target(self, server: ServerDescription) -> Target:
+        return Target(server.url, server.served_model, server.endpoint, tokenizer=self.tokenizer, prompts=server.prompts)
+
+
+class Runner:
+    """Runs parts in order. A part that is on disk already is taken from there; every other is saved when it is done."""
+
+    def __init__(self, comparison: Comparison, client: Client, store: PartStore, tell: Callable[[str], None]) -> None:
+        """``tell`` is given a line when something has happened."""
+        self._comparison = comparison
+        self._client = client
+        self._store = store
+        self._tell = tell
+        self._versions: dict[tuple[str, ...], str] = {}
+        self._unstartable: dict[str, str] = {}
+
+    def run(self, resume: bool) -> list[PartResult]:
+        """All parts, in order; fewer if somebody stops it with SIGINT. Without ``resume`` what was saved before is forgotten."""
+        if not resume:
+            self._store.clear()
+        results = []
+        for part in self._comparison.parts():
+            try:
+                results.append(self._one(part))
+            except (Interrupted, KeyboardInterrupt):
+                self._tell(f"stopped in {part.name}; what is finished is kept, and --resume goes on from there")
+                break
+        return results
+
+    def _one(self, part: Part) -> PartResult:
+        digest = self._comparison.digest(part)
+        if (saved := self._store.find(part.name, digest)) is not None:
+            self._tell(f"{part.name}: taken from {self._store.folder}")
+            return saved
+        result = PartResult(kind=part.kind, engine=part.entrant.label, round=part.round, digest=digest, started=time.time())
+        if (why := self._unstartable.get(part.server.name + part.server.variant)) is not None:
+            result.failure = f"left out, because it did not start before: {why}"
+            return result
+        self._tell(f"{part.name}: starting")
+        self._measure(part, result)
+        result.seconds = time.time() - result.started
+        if result.failure is None:
+            self._store.save(part.name, result)  # a part that failed is tried again by --resume
+        self._tell(f"{part.name}: {result.failure or 'done'} ({result.seconds:.0f} s)")
+        return result
+
+    def _measure(self, part: Part, result: PartResult) -> None:
+        """Fill in ``result``, whatever happens to the server."""
+        server = part.server
+        result.version = self._version(server)
+        log = self._store.folder / f"{part.name}.log"
+        process = ServerProcess(server.command, server.ready_url, server.env, log, name=part.entrant.label)
+        try:
+            process.start()
+        except ServerError as error:
+            self._unstartable[server.name + server.variant] = result.failure = str(error)
+            return
+        try:
+            result.startup_s = process.startup_seconds
+            self._offer(part.server, WARM_UP, WARM_UP_SEED)
+            if part.kind == "round":
+                self._loads(part, process, result)
+            result.failure = process.failure()
+        finally:
+            process.stop()
+            if (memory := process.memory) is not None:
+                result.peak_memory, result.peak_memory_upper = memory.peak, memory.upper
+
+    def _loads(self, part: Part, process: ServerProcess, result: PartResult) -> None:
+        for load in self._comparison.loads:
+            run = self._offer(part.server, load, self._comparison.seed_of(part))
+            slos = self._comparison.sweep.slos if self._comparison.sweep else ()
+            result.loads[load.name] = LoadResult(result=measure(run, slos))
+            process.settle()
+            if process.failure() is not None:
+                return
+
+    def _offer(self, server: ServerDescription, load: Load, seed: int) -> LoadRun:
+        """Raises Interrupted when SIGINT ended the run; a server's death ends it too, and is seen by whoever looks at the process."""
+        requests = load.workload(seed).draw(self._client.vocab_size)
+        run = offer(self._client.target(server), requests, concurrency=load.concurrency)
+        if run.interrupted is not None and "SIGINT" in run.interrupted:
+            raise Interrupted
+        return run
+
+    def _version(self, server: ServerDescription) -> str:
+        if server.version_command not in self._versions:
+            self._versions[server.version_command] = read_version(server)
+        return self._versions[server.version_command]
+
+
+def read_version(server: ServerDescription) -> str:
+    """The first line that the version command prints; "" if there is no such command or it fails."""
+    if not server.version_command:
+        return ""
+    try:
+        done = subprocess.run(
+            list(server.version_command),
+            env=envs.for_child(**server.env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=VERSION_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines()]
+    return next((line.removeprefix("version: ") for line in lines if line), "")
+
+
+def parts_folder(report: Path) -> Path:
+    """Where parts and logs of a comparison lie that is reported in ``report``."""
+    return report / "parts"

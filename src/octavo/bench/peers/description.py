@@ -83,6 +83,7 @@ def parse_description(tables: Mapping[str, Any], source: str, variant: str, plac
     command = fill.all("command", [*top.array("command", str, "strings"), *own.args])
     if not command:
         top.refuse("command", [], "at least the program to run")
+    weights = top.text("weights")  # a file says what its plain variant runs, whichever is asked for
     found = ServerDescription(
         name=top.text("name"),
         variant=variant,
@@ -96,7 +97,7 @@ def parse_description(tables: Mapping[str, Any], source: str, variant: str, plac
         served_model=fill.one("served_model", top.text("served_model", "{model}")),
         endpoint=top.choice("endpoint", ENDPOINTS, ENDPOINTS[0]),
         prompts="text" if top.choice("prompts", ("tokens", "text"), "tokens") == "text" else "tokens",
-        weights=own.weights or top.text("weights"),
+        weights=own.weights or weights,
         notes=" ".join(note for note in (top.text("notes", ""), own.notes) if note),
         startup_seconds=top.number("startup_seconds", 0, 3600, 5.0),
     )

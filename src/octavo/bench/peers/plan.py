@@ -101,7 +101,7 @@ class Comparison:
     description: str
     model: str
     tokenizer: str
-    """An alias, a file or a folder; for the size of the vocabulary, and for text."""
+    """Of the model: an alias, a GGUF file or a folder. {peers} in it is the folder of the peers."""
     seed: int
     rounds: int
     entrants: tuple[Entrant, ...]
@@ -152,7 +152,7 @@ def load_comparison(path: Path, places: Places) -> Comparison:
         name=top.text("name"),
         description=top.text("description", ""),
         model=model,
-        tokenizer=top.text("tokenizer"),
+        tokenizer=top.text("tokenizer").replace("{peers}", str(places.peers)),
         seed=top.integer("seed", 0, 2**31, 0),
         rounds=top.integer("rounds", 1, 100, 3),
         entrants=entrants,

@@ -1,4 +1,4 @@
-"""Runs the parts of a comparison: each engine is started, measured by the same client, and stopped; what fails is noted, and the others go on."""
+"""Runs the parts of a comparison: each engine started, measured by one client, stopped; what fails is noted, and the others go on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from octavo.bench.peers.description import ServerDescription
 from octavo.bench.peers.plan import Comparison, Load, Part
 from octavo.bench.peers.process import ServerError, ServerProcess
 from octavo.bench.peers.result import LoadResult, PartResult, PartStore
-from octavo.tokenizer.tokenizer import Tokenizer
+from octavo.bench.workload.requests import DrawnRequest
+from octavo.bench.workload.tokens import Tokens
 
 VERSION_SECONDS = 60.0
 WARM_UP = Load(
@@ -33,13 +34,17 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """What the load client needs of the model."""
+    """The load client, the same for every engine."""
 
-    tokenizer: Tokenizer | None
-    vocab_size: int
+    tokens: Tokens
+    """Of the model."""
 
     def target(self, server: ServerDescription) -> Target:
-        return Target(server.url, server.served_model, server.endpoint, tokenizer=self.tokenizer, prompts=server.prompts)
+        return Target(server.url, server.served_model, server.endpoint, tokenizer=self.tokens.tokenizer, prompts=server.prompts)
+
+    def draw(self, server: ServerDescription, load: Load, seed: int) -> list[DrawnRequest]:
+        """The load's requests, as the server can read them."""
+        return load.workload(seed).draw(self.tokens, as_text=server.prompts == "text" or "chat" in server.endpoint)
 
 
 class Runner:
@@ -117,8 +122,7 @@ class Runner:
 
     def _offer(self, server: ServerDescription, load: Load, seed: int) -> LoadRun:
         """Raises Interrupted when SIGINT ended the run; a server's death ends it too, and is seen by whoever looks at the process."""
-        requests = load.workload(seed).draw(self._client.vocab_size)
-        run = offer(self._client.target(server), requests, concurrency=load.concurrency)
+        run = offer(self._client.target(server), self._client.draw(server, load, seed), concurrency=load.concurrency)
         if run.interrupted is not None and "SIGINT" in run.interrupted:
             raise Interrupted
         return run

@@ -54,7 +54,7 @@ def in_flight(run: LoadRun) -> Line:
 
 def held(line: Line, end: float) -> Iterable[tuple[float, float, float]]:
     """(value, from, to) of every told value, which holds until the next one is told, or to ``end``."""
-    ends = [*line.times[1:], end]
+    ends = [*line.times[1:], end][: len(line.times)]
     return ((value, start, stop) for start, stop, value in zip(line.times, ends, line.values, strict=True) if value is not None)
 
 

@@ -38,7 +38,7 @@ class ServerDescription:
     tested: bool
     """Whether anybody has seen it run as described."""
     command: tuple[str, ...]
-    env: Mapping[str, str]
+    env: dict[str, str]
     url: str
     ready_url: str
     version_command: tuple[str, ...]
@@ -109,9 +109,9 @@ def parse_description(tables: Mapping[str, Any], source: str, variant: str, plac
 class _Variant:
     """What a variant changes."""
 
-    values: Mapping[str, str]
+    values: dict[str, str]
     args: Sequence[str]
-    env: Mapping[str, str]
+    env: dict[str, str]
     weights: str
     notes: str
 

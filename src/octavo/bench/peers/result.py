@@ -43,8 +43,8 @@ class PartResult(msgspec.Struct, kw_only=True):
     """Shared pages counted in each process."""
     failure: str | None = None
     """Why it has no figures, or not all."""
-    interrupted: bool = False
-    """Somebody stopped the comparison in this part; it is not kept."""
+    notes: tuple[str, ...] = ()
+    """What the server does not take of a request, and what follows."""
     loads: dict[str, LoadResult] = msgspec.field(default_factory=dict)
     """By name."""
     sweep: dict[str, Any] | None = None

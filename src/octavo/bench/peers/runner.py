@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import time
 from collections.abc import Callable
@@ -9,16 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo import envs
+from octavo.bench.load.probe import Ready, get_ready
 from octavo.bench.load.records import LoadRun
 from octavo.bench.load.run import offer
 from octavo.bench.load.target import Target
 from octavo.bench.measures.measures import measure
+from octavo.bench.observe.observer import Observer
+from octavo.bench.observe.timeline import server_line, time_average
 from octavo.bench.peers.description import ServerDescription
 from octavo.bench.peers.plan import Comparison, Load, Part
 from octavo.bench.peers.process import ServerError, ServerProcess
 from octavo.bench.peers.result import LoadResult, PartResult, PartStore
+from octavo.bench.report.quiet import Quiet
 from octavo.bench.workload.requests import DrawnRequest
 from octavo.bench.workload.tokens import Tokens
+from octavo.errors import OctavoError
+
+logger = logging.getLogger(__name__)
 
 VERSION_SECONDS = 60.0
 WARM_UP = Load(
@@ -28,7 +36,7 @@ WARM_UP_SEED = 2**32
 """Of no load."""
 
 
-class Interrupted(Exception):
+class Interrupted(BaseException):
     """Somebody stopped the comparison."""
 
 
@@ -39,8 +47,11 @@ class Client:
     tokens: Tokens
     """Of the model."""
 
-    def target(self, server: ServerDescription) -> Target:
-        return Target(server.url, server.served_model, server.endpoint, tokenizer=self.tokens.tokenizer, prompts=server.prompts)
+    def get_ready(self, server: ServerDescription) -> Ready:
+        """A target that asks the server for no more than it takes. Raises OctavoError if it does not answer as it should."""
+        sample = self.draw(server, WARM_UP, WARM_UP_SEED)[0]
+        settings = {"endpoint": server.endpoint, "tokenizer": self.tokens.tokenizer}
+        return get_ready(server.url, server.served_model, sample, **settings)
 
     def draw(self, server: ServerDescription, load: Load, seed: int) -> list[DrawnRequest]:
         """The load's requests, as the server can read them."""
@@ -95,6 +106,7 @@ class Runner:
         result.version = self._version(server)
         log = self._store.folder / f"{part.name}.log"
         process = ServerProcess(server.command, server.ready_url, server.env, log, name=part.entrant.label)
+        quiet = Quiet()
         try:
             process.start()
         except ServerError as error:
@@ -102,27 +114,39 @@ class Runner:
             return
         try:
             result.startup_s = process.startup_seconds
-            self._offer(part.server, WARM_UP, WARM_UP_SEED)
-            if part.kind == "round":
-                self._loads(part, process, result)
-            result.failure = process.failure()
+            target, result.notes = self._client.get_ready(server)
+            with quiet:
+                self._offer(target, server, WARM_UP, WARM_UP_SEED)
+                self._loads(part, target, process, result)
+            result.unquiet = quiet.during.words(f"in {part.name}") if quiet.during else None
+        except OctavoError as error:
+            result.failure = str(error)
+        except Exception as error:  # what nobody foresaw costs one part, not the parts after it
+            logger.exception("%s", part.name)
+            result.failure = f"{type(error).__name__}: {error}"
         finally:
+            result.failure = process.failure() or result.failure
             process.stop()
             if (memory := process.memory) is not None:
                 result.peak_memory, result.peak_memory_upper = memory.peak, memory.upper
 
-    def _loads(self, part: Part, process: ServerProcess, result: PartResult) -> None:
+    def _loads(self, part: Part, target: Target, process: ServerProcess, result: PartResult) -> None:
+        """Each load of a round, until the server dies."""
+        slos = self._comparison.sweep.slos if self._comparison.sweep else ()
         for load in self._comparison.loads:
-            run = self._offer(part.server, load, self._comparison.seed_of(part))
-            slos = self._comparison.sweep.slos if self._comparison.sweep else ()
-            result.loads[load.name] = LoadResult(result=measure(run, slos))
+            observer = Observer(target.url)
+            observer.start()
+            run = self._offer(target, part.server, load, self._comparison.seed_of(part))
+            seen = observer.stop(run.started)
+            efficiency = time_average(server_line(seen, run.seconds, "kv_efficiency"), run.seconds)
+            result.loads[load.name] = LoadResult(result=measure(run, slos), kv_efficiency=efficiency)
             process.settle()
             if process.failure() is not None:
                 return
 
-    def _offer(self, server: ServerDescription, load: Load, seed: int) -> LoadRun:
+    def _offer(self, target: Target, server: ServerDescription, load: Load, seed: int) -> LoadRun:
         """Raises Interrupted when SIGINT ended the run; a server's death ends it too, and is seen by whoever looks at the process."""
-        run = offer(self._client.target(server), self._client.draw(server, load, seed), concurrency=load.concurrency)
+        run = offer(target, self._client.draw(server, load, seed), concurrency=load.concurrency)
         if run.interrupted is not None and "SIGINT" in run.interrupted:
             raise Interrupted
         return run

@@ -10,12 +10,26 @@ from typing import Any
 from octavo.bench.load.probe import Ready, get_ready
 from octavo.bench.load.records import LoadRun
 from octavo.bench.load.run import LoadOptions, offer
+from octavo.bench.load.target import Target
+from octavo.bench.machine import MachineRates, engine_cpus
+from octavo.bench.machine import measure as measure_rates
 from octavo.bench.measures.measures import measure
 from octavo.bench.measures.slo import Slo
+from octavo.bench.observe.observation import Observation
+from octavo.bench.observe.observer import Observer
+from octavo.bench.observe.server import server_side
 from octavo.bench.peers.process import ServerProcess
+from octavo.bench.report.cost import cost_data
+from octavo.bench.report.document import Document
+from octavo.bench.report.energy import EnergyMeter
+from octavo.bench.report.facts import collect
+from octavo.bench.report.processes import listener
+from octavo.bench.report.quiet import Quiet
+from octavo.bench.report.serve import serve_document
 from octavo.bench.workload.requests import DrawnRequest, Workload
 from octavo.bench.workload.tokens import Tokens
 
+RATES_SECONDS = 0.3
 Say = Callable[[str], None]
 """Told one line at a time."""
 
@@ -42,17 +56,20 @@ class ServePlan:
     server: ServerProcess | None = None
     """If it was started for this."""
     server_command: tuple[str, ...] = ()
+    served: str | None = None
+    """The model that it was started with."""
+    rates: bool = False
+    """Measure what this machine can do at most, if the server is on it: two seconds before the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOutcome:
     """What came out."""
 
-    plan: ServePlan
-    ready: Ready
-    run: LoadRun
     result: dict[str, Any]
     """What --output writes."""
+    document: Document
+    run: LoadRun
 
     @property
     def good(self) -> bool:
@@ -61,7 +78,7 @@ class ServeOutcome:
 
 
 def measure_server(plan: ServePlan, say: Say) -> ServeOutcome:
-    """Probe the server, offer it the load, measure.
+    """Probe the server, offer it the load, watch both meanwhile, measure.
 
     Raises:
         InvalidRequestError: nothing answers at the URL, it has no such model, or the workload needs a tokenizer and there is none.
@@ -79,12 +96,69 @@ def measure_server(plan: ServePlan, say: Say) -> ServeOutcome:
     )
     for note in ready.notes:
         say(note)
+    here = is_local(ready.target.address.host)
+    rates = measure_rates(engine_cpus(), RATES_SECONDS) if plan.rates and here else None
+    watch = _Watch(plan, ready.target, here)
     say(f"{ready.target.model} at {plan.url}: {announcement(plan.workload, requests)}")
-    run = offer(ready.target, requests, concurrency=plan.workload.arrivals.in_flight, options=plan.options)
+    run = watch.over(lambda: offer(ready.target, requests, concurrency=plan.workload.arrivals.in_flight, options=plan.options))
+    return _outcome(plan, ready, run, watch, rates)
+
+
+class _Watch:
+    """What is looked at while a load runs: the server, the machine, its energy."""
+
+    def __init__(self, plan: ServePlan, target: Target, here: bool) -> None:
+        pid = plan.server.pid if plan.server is not None else listener(target.address.port) if here else None
+        self.quiet = Quiet(own=[] if pid is None else [pid])
+        self.meter = EnergyMeter()
+        self._observer = Observer(plan.url, api_key=plan.api_key)
+
+    def over(self, load: Callable[[], LoadRun]) -> LoadRun:
+        self.quiet.look_before()
+        self._observer.start()
+        with self.quiet, self.meter:
+            run = load()
+        self.seen = self._observer.stop(run.started)
+        return run
+
+
+def _outcome(plan: ServePlan, ready: Ready, run: LoadRun, watch: _Watch, rates: MachineRates | None) -> ServeOutcome:
     result = measure(run, plan.slos)
-    result["warnings"] += ready.notes
-    result |= {"counted": sorted({record.counted for record in run.records if record.completed}), **_asked(plan, ready)}
-    return ServeOutcome(plan=plan, ready=ready, run=run, result=result)
+    result["warnings"] += [*ready.notes, *_counting(run), *watch.quiet.warnings()]
+    if plan.server is not None and (ended := plan.server.failure()) is not None:
+        result["warnings"].insert(0, f"{ended}.")
+    limits = [slo.limit for slo in plan.slos if slo.metric == "itl"]
+    side = server_side(run, watch.seen, itl_limits=limits, rates=rates)
+    result |= {"server": side.result, "asked": _asked(plan, ready), "energy": watch.meter.energy.as_data(result["output_tokens"])}
+    if plan.price_per_hour is not None:
+        result["cost"] = cost_data(plan.price_per_hour, result)
+    facts = collect(
+        client=result["asked"],
+        server=_server_facts(plan, watch.seen),
+        model=plan.served,
+        seeds={"arrivals, lengths and prompts": plan.workload.seed},
+        rates=rates or False,
+    )
+    facts["quiet"] = watch.quiet.as_facts()
+    title = f"{ready.target.model} at {plan.url}, {plan.workload.name}"
+    return ServeOutcome(result=result, document=serve_document(run, result, title=title, facts=facts, sections=[side.section]), run=run)
+
+
+def _counting(run: LoadRun) -> list[str]:
+    """Where a chunk's tokens are no count of the server's, but our estimate."""
+    guessed = sum(record.counted in ("text", "chunks") for record in run.records if record.completed)
+    if not guessed:
+        return []
+    return [f"Of {guessed} answers the server did not say which tokens came when: the gaps between them are by the text."]
+
+
+def _server_facts(plan: ServePlan, seen: Observation) -> dict[str, Any]:
+    facts: dict[str, Any] = {"engine": seen.engine, "version": seen.version, **(seen.facts or {})}
+    if plan.server is not None:
+        memory = plan.server.memory
+        facts |= {"command": list(plan.server_command), "startup_s": plan.server.startup_seconds}
+        facts |= {} if memory is None else {"peak_memory_bytes": memory.peak}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def announcement(workload: Workload, requests: Sequence[DrawnRequest]) -> str:
@@ -110,7 +184,9 @@ def _asked(plan: ServePlan, ready: Ready) -> dict[str, Any]:
         "seed": plan.workload.seed,
         "workload": plan.workload.as_toml(),
     }
-    if plan.server is not None:
-        asked["server_command"] = list(plan.server_command)
-        asked["startup_s"] = plan.server.startup_seconds
     return asked
+
+
+def is_local(host: str) -> bool:
+    """Whether it is this machine."""
+    return host == "localhost" or host.startswith("127.") or host == "::1"

@@ -24,11 +24,12 @@ def check_places(output: Path | None, report: Path | None) -> None:
 
 def tell(outcome: ServeOutcome, console: Console, output: Path | None, report: Path | None) -> int:
     """Print the result, write it where it is wanted, and return the exit status: 0 if it is whole and valid."""
-    from octavo.bench.report.terminal import show, write_json
+    from octavo.bench.report.terminal import show_document, write_json
+    from octavo.bench.report.write import write_report
 
-    show(outcome.result, f"{outcome.ready.target.model} at {outcome.plan.url}", console)
-    for warning in outcome.result["warnings"]:
-        console.print(warning, style="yellow", markup=False, highlight=False)
+    show_document(outcome.document, console)
     if output is not None:
         write_json(outcome.result, output)
+    if report is not None:
+        console.print(f"report: {write_report(outcome.document, report)}", markup=False, highlight=False)
     return 0 if outcome.good else 1

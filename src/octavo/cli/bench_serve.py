@@ -31,6 +31,7 @@ def serve(
     price_per_hour: Annotated[
         float | None, typer.Option(min=0, help="What the machine costs an hour, in any currency: adds the cost of a million tokens.")
     ] = None,
+    wait_for_lock: shared.WaitForLock = False,
     output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write the report, as HTML, Markdown and JSON, in this folder.", file_okay=False)
@@ -45,6 +46,7 @@ def serve(
 
     from octavo.bench.load.run import LoadOptions
     from octavo.bench.measures.slo import parse_slos
+    from octavo.bench.report.lock import measuring
     from octavo.bench.serve import ServePlan, measure_server
     from octavo.bench.workload.tokens import find_tokens
     from octavo.cli.bench_results import check_places, tell
@@ -55,7 +57,11 @@ def serve(
     workload = load.build()
     tokens = find_tokens(tokenizer, served or model_name)
     console = Console()
-    with shared.serving(url, served, serve_flags, model_name) as server:
+
+    def say(line: str) -> None:
+        console.print(line, style="dim", markup=False, highlight=False)
+
+    with measuring(wait_for_lock, say), shared.serving(url, served, serve_flags, model_name) as server:
         plan = ServePlan(
             url=server.url,
             model=server.model,
@@ -71,6 +77,8 @@ def serve(
             price_per_hour=price_per_hour,
             server=server.process,
             server_command=server.command,
+            served=served,
+            rates=report is not None,
         )
-        outcome = measure_server(plan, lambda line: console.print(line, style="dim", markup=False, highlight=False))
+        outcome = measure_server(plan, say)
     return tell(outcome, console, output, report)

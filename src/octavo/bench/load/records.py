@@ -37,6 +37,8 @@ class RequestRecord:
     tenant: str | None
     prompt_tokens: int
     """As planned."""
+    prompt_as_text: bool = False
+    """Then the server may add to it: a BOS, a chat's template."""
     output_tokens: int
     """Asked for."""
     scheduled: float

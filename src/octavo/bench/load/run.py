@@ -227,6 +227,7 @@ def _record(request: DrawnRequest) -> RequestRecord:
         kind=request.kind,
         tenant=request.tenant,
         prompt_tokens=len(request.prompt_token_ids),
+        prompt_as_text=request.prompt_text is not None,
         output_tokens=request.output_tokens,
         scheduled=request.arrival,
     )

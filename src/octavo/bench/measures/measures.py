@@ -56,7 +56,7 @@ def measure_run(run: LoadRun, slos: Sequence[Slo] = ()) -> ServeResult:
         errors=dict(Counter(_failure_kind(record) for record in offered if not record.completed)),
         wrong_length=len(wrong),
         wrong_length_examples=wrong[:_EXAMPLES],
-        client=_client(run),
+        client=_client(run, offered),
         by_kind=_groups(offered, run.seconds, slos, lambda record: record.kind),
         by_tenant=_groups(offered, run.seconds, slos, lambda record: record.tenant),
     )
@@ -186,7 +186,8 @@ def _prompt_tokens(record: RequestRecord) -> int:
 
 def _wrong_length(record: RequestRecord) -> WrongLength | None:
     seen = _prompt_tokens(record)
-    if seen == record.prompt_tokens and record.received_tokens == record.output_tokens:
+    as_planned = seen >= record.prompt_tokens if record.prompt_as_text else seen == record.prompt_tokens
+    if as_planned and record.received_tokens == record.output_tokens:
         return None
     return WrongLength(
         index=record.index,
@@ -216,12 +217,13 @@ def _failures(records: Sequence[RequestRecord]) -> list[FailureGroup]:
     return [FailureGroup(kind=kind, message=message, status=status, count=n) for (kind, message, status), n in counts.most_common()]
 
 
-def _client(run: LoadRun) -> ClientResult:
+def _client(run: LoadRun, offered: Sequence[RequestRecord]) -> ClientResult:
     client = run.client
+    waits = [record.sent - record.scheduled for record in offered if record.sent is not None]
     return ClientResult(
         cpu_share=client.cpu_share,
         peak_in_flight=client.peak_in_flight,
-        queueing_ms=_of_requests(client.send_lag) if run.open_loop else None,
+        queueing_ms=_of_requests(waits) if run.open_loop else None,
         loop_lag_max_ms=1000 * max((late for _, late in client.loop_lag), default=0.0),
         bottleneck=client.bottleneck,
     )

@@ -74,3 +74,22 @@ def test_too_short_a_context_is_said_in_one_line(model: str, capsys: pytest.Capt
 def test_bad_values_name_the_flag(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert app(["bench", *arguments]) == 2
     assert arguments[1] in capsys.readouterr().err
+
+
+def test_throughput_of_a_workload_file(model: str, tmp_path: Path) -> None:
+    """A trace beside it, in which all requests come within 50 ms; --num-prompts and --seed change it, the lengths are its own."""
+    lines = [{"timestamp": 10 * i, "input_length": 20 + i, "output_length": 2 + i % 3, "tenant": "ab"[i % 2]} for i in range(5)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "w.toml").write_text('name = "w"\n[trace]\nfile = "t.jsonl"\n')
+    file = ["--workload", str(tmp_path / "w.toml"), "--max-model-len", "64"]
+    result = bench(tmp_path, "throughput", model, *file, "--num-prompts", "4", "--seed", "5")
+    assert result["output_tok_s"] * result["duration_s"] == pytest.approx(2 + 3 + 4 + 2)
+    assert result["total_tok_s"] * result["duration_s"] == pytest.approx(11 + 20 + 21 + 22 + 23)
+    assert result["duration_s"] >= 0.03, "the fourth comes after 30 ms"
+    assert result["workload"]["trace"]["file"] == "t.jsonl" and result["workload"]["seed"] == 5
+
+
+def test_a_flag_that_does_not_go_with_a_workload_file_is_named(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "w.toml").write_text('name = "w"')
+    assert app(["bench", "throughput", model, "--workload", str(tmp_path / "w.toml"), "--input-len", "8"]) == 2
+    assert "--input-len = 8: the workload file" in capsys.readouterr().err

@@ -84,6 +84,33 @@ def test_a_pool_that_is_never_full_is_said(load: str, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
+    "load",
+    [
+        '[arrivals]\nprocess = "ramp"\nrate = 100\nend_rate = 900\n[[requests]]\nname = "r"\nprompt = "text"\nprompt_tokens = 40\n'
+        "output_tokens = 9\nmax_tokens = 72",
+        '[arrivals]\nprocess = "poisson"\nrate = 900\nmax_concurrency = 5\n[[requests]]\nname = "r"\nprompt_tokens = 40\noutput_tokens = 9\n'
+        "max_tokens = 72",
+        '[trace]\nfile = "t.jsonl"\nblock_size = 16\nprompt = "text"',
+    ],
+    ids=["ramp of text", "cap", "trace"],
+)
+def test_every_kind_of_load(load: str, tmp_path: Path) -> None:
+    """Text is random tokens in a simulation, where no model reads it: lengths and what is shared stay."""
+    lines = [{"timestamp": 2 * i, "input_length": 40, "output_length": 9, "max_tokens": 72, "hash_ids": [0, 1, i]} for i in range(2, 40)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "w.toml").write_text(f'name = "w"\nnum_requests = 38\n{load}')
+    output = tmp_path / "result.json"
+    arguments = ["--policies", "paged,paged-unshared", "--block-sizes", "16", "--pool-tokens", "512", "--output", str(output)]
+    assert app(["bench", "kv", "--workload", str(tmp_path / "w.toml"), "--simulate", *arguments]) == 0
+    runs = {run["policy"]: run for run in json.loads(output.read_text())["runs"]}
+    assert all(0 < run["kv_efficiency"] <= 1 and run["output_tok_s"] > 0 for run in runs.values())
+    if "max_concurrency" in load:
+        assert runs["paged"]["concurrent"] <= 5
+    if "trace" in load:
+        assert runs["paged"]["concurrent"] > runs["paged-unshared"]["concurrent"], "32 of 40 tokens are shared"
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--policies", "pagd"], "--policies = 'pagd': choose among static"),

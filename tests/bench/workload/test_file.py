@@ -17,6 +17,7 @@ from octavo.bench.workload.arrivals import Arrivals
 from octavo.bench.workload.file import load_workload, parse_workload
 from octavo.bench.workload.lengths import Choice, Fixed, Lengths, LogNormal, Uniform
 from octavo.bench.workload.requests import RequestKind, SharedPrefix, Tenant, Workload
+from octavo.bench.workload.text import PromptText, built_in
 from octavo.bench.workload.tokens import Tokens
 from octavo.errors import InvalidRequestError
 
@@ -74,9 +75,25 @@ def lengths(draw: st.DrawFn) -> Lengths:
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> Workload:
-    process = draw(st.sampled_from(["poisson", "gamma", "constant", "closed"]))
-    closed = process == "closed"
+def arrivals(draw: st.DrawFn) -> Arrivals:
+    process = draw(st.sampled_from(["poisson", "gamma", "constant", "ramp", "at_once", "closed"]))
+    closed, ramp = process == "closed", process == "ramp"
+    return Arrivals(
+        process=process,
+        rate=0.0 if process in ("closed", "at_once") else draw(st.floats(0.01, 1000)),
+        burstiness=draw(st.floats(0.01, 100)) if process == "gamma" else 1.0,
+        end_rate=draw(st.floats(0.01, 1000)) if ramp else 0.0,
+        duration=draw(st.floats(0.01, 1000)) if ramp else None,
+        concurrency=draw(st.integers(1, 100)) if closed else 0,
+        max_concurrency=None if closed else draw(st.none() | st.integers(1, 100)),
+    )
+
+
+RANDOM_TOKENS: st.SearchStrategy[PromptText | None] = st.none()
+
+
+@st.composite
+def workloads(draw: st.DrawFn, prompts: st.SearchStrategy[PromptText | None] = RANDOM_TOKENS) -> Workload:
     tenants = tuple(Tenant(name=name, weight=draw(weights)) for name in draw(st.lists(names, max_size=3, unique=True)))
     kinds = tuple(
         RequestKind(
@@ -84,6 +101,7 @@ def workloads(draw: st.DrawFn) -> Workload:
             weight=draw(weights),
             tenants=tuple(draw(st.lists(st.sampled_from([t.name for t in tenants]), max_size=2))) if tenants else (),
             shared_prefix=draw(st.none() | st.builds(SharedPrefix, tokens=counts, count=st.integers(1, 9), zipf=st.floats(0, 3))),
+            prompt=draw(prompts),
             prompt_tokens=draw(lengths()),
             output_tokens=draw(lengths()),
             max_tokens=draw(lengths()),
@@ -95,19 +113,14 @@ def workloads(draw: st.DrawFn) -> Workload:
         description=draw(st.just("") | names),
         seed=draw(st.integers(0, 2**63 - 1)),
         num_requests=draw(st.integers(1, 20)),
-        arrivals=Arrivals(
-            process=process,
-            rate=0.0 if closed else draw(st.floats(0.01, 1000)),
-            burstiness=draw(st.floats(0.01, 100)) if process == "gamma" else 1.0,
-            concurrency=draw(st.integers(1, 100)) if closed else 0,
-        ),
+        arrivals=draw(arrivals()),
         tenants=tenants,
         requests=kinds,
     )
 
 
 @settings(max_examples=60, deadline=None)
-@given(workloads())
+@given(workloads(st.none() | st.just(built_in())))
 def test_a_workload_written_as_toml_is_read_back_the_same(tmp_path_factory: pytest.TempPathFactory, workload: Workload) -> None:
     path = tmp_path_factory.mktemp("workload") / "w.toml"
     path.write_text("".join(f"{key} = {toml(value)}\n" for key, value in workload.as_toml().items()), encoding="utf-8")
@@ -153,15 +166,6 @@ def test_a_seed_changes_everything_drawn() -> None:
     first, other = workload.draw(Tokens.of_size(100)), dataclasses.replace(workload, seed=1).draw(Tokens.of_size(100))
     assert [r.arrival for r in first] != [r.arrival for r in other]
     assert [r.prompt_token_ids for r in first] != [r.prompt_token_ids for r in other]
-
-
-def test_arrivals_have_the_rate_and_the_spread_asked_for() -> None:
-    """Gamma gaps of shape k have a coefficient of variation of 1 / sqrt(k); a Poisson process is k = 1."""
-    for process, burstiness, variation in (("poisson", 1.0, 1.0), ("gamma", 0.25, 2.0), ("gamma", 4.0, 0.5), ("constant", 1.0, 0.0)):
-        arrivals = Arrivals(process=process, rate=5.0, burstiness=burstiness)
-        gaps = np.diff(arrivals.draw(np.random.default_rng(0), 20_000), prepend=0.0)
-        assert gaps.mean() == pytest.approx(1 / 5, rel=0.05)
-        assert gaps.std() / gaps.mean() == pytest.approx(variation, rel=0.05, abs=1e-9)
 
 
 def test_lognormal_has_its_median_and_sigma() -> None:
@@ -214,6 +218,14 @@ def change(path: list[str | int], value: Any) -> dict[str, Any]:
         (["arrivals", "rate"], -1, "[arrivals] rate = -1: it must be a number from 1e-06 to 1e+06"),
         (["arrivals", "rate"], float("nan"), "[arrivals] rate = nan: it must be a number"),
         (["arrivals", "concurrency"], 4, "[arrivals] concurrency = 4: there is no such key here; there are process, rate, burstiness"),
+        (["arrivals"], {"process": "ramp", "rate": 1}, "[arrivals] end_rate is missing"),
+        (["arrivals"], {"process": "ramp", "rate": 1, "end_rate": 0}, "[arrivals] end_rate = 0: it must be a number from 1e-06"),
+        (["arrivals"], {"process": "ramp", "rate": 1, "end_rate": 2, "duration": 0}, "[arrivals] duration = 0: it must be a number"),
+        (["arrivals"], {"process": "at_once", "rate": 1}, "[arrivals] rate = 1: there is no such key here"),
+        (["arrivals"], {"process": "trace"}, "[arrivals] process = 'trace': there is no [trace] to take them from"),
+        (["arrivals", "max_concurrency"], 0, "[arrivals] max_concurrency = 0: it must be an integer from 1 to 65536"),
+        (["requests", 0, "prompt"], "poems", "[requests 1] prompt = 'poems': choose one of random, text"),
+        (["requests", 0, "prompt"], {"field": "x"}, "[requests 1.prompt] file is missing"),
         (["tenants", 1, "weight"], "2", "[tenants 2] weight = '2': it must be a number"),
         (["tenants", 1, "name"], "a", "tenants = ['a', 'a']: each needs a name of its own"),
         (["requests"], [], "requests = []: at least one [[requests]]"),
@@ -283,8 +295,12 @@ def test_a_file_that_cannot_be_read_is_named(content: bytes | None, said: str, t
 
 def test_the_examples_are_what_they_say() -> None:
     loads = {path.stem: load_workload(path) for path in EXAMPLES.glob("*.toml")}
-    assert {"chat_rag", "chat_short"} <= loads.keys()
+    assert {"fixed", "chat", "rag", "tenants", "ramp", "conversations", "text"} <= loads.keys()
     assert all(workload.name == stem and workload.description for stem, workload in loads.items())
+    conversations = loads["conversations"]
+    assert conversations.trace and conversations.trace.speedup == 2 and conversations.num_requests == len(conversations.trace.rows)
+    ramp = loads["ramp"]
+    assert ramp.num_requests == pytest.approx(ramp.arrivals.expected(120, ramp.num_requests), rel=0.01)
     rag = loads["chat_rag"]
     assert len(rag.tenants) > 1 and any(kind.shared_prefix for kind in rag.requests)
     stated = [request.max_tokens for request in rag.draw(Tokens.of_size(1000))]

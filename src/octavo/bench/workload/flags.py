@@ -130,9 +130,8 @@ class WorkloadFlags:
         rate = math.inf if self.request_rate is None else self.request_rate
         if math.isinf(rate):
             if self.burstiness is not None:
-                raise InvalidRequestError(
-                    f"burstiness = {self.burstiness}: it shapes the gaps of a request_rate, and there is none", field="burstiness"
-                )
+                limit = "it shapes the gaps between requests, and without --request-rate they come all at once"
+                raise InvalidRequestError(f"burstiness = {self.burstiness}: {limit}", field="burstiness")
             if self.max_concurrency is not None:
                 return Arrivals(process="closed", concurrency=self.max_concurrency)
             return Arrivals(process="at_once")

@@ -122,7 +122,8 @@ class Writer:
     def _exact(self, source: Source, head: str, parts: Sequence[Part]) -> tuple[list[int], str]:
         part, total = parts[-1], sum(part.tokens for part in parts)
         for attempt in range(_TRIES):
-            found = _grow(self._tokenizer, head, self._stream(source, part, attempt), part.tokens, total)
+            glue = " " if head and attempt % 2 == 0 else ""
+            found = _grow(self._tokenizer, head + glue, self._stream(source, part, attempt), part.tokens, total)
             if found is not None:
                 return found
         raise OctavoError(f"no text of exactly {total} tokens was found: this tokenizer gives a text more or fewer; send token ids instead")
@@ -144,13 +145,13 @@ class Writer:
 
 
 def _grow(tokenizer: Tokenizer, head: str, stream: Iterator[int], count: int, total: int) -> tuple[list[int], str] | None:
-    """Ids and text of exactly ``total`` tokens that begin with ``head``; ``count`` are expected to be missing.
+    """Ids and text of exactly ``total`` tokens that begin with ``head``, which lacks about ``count``.
 
     Encodes, cuts what is too much, fills up what is missing, and encodes again. None where that goes round in circles.
     """
     own = _decode(tokenizer, list(islice(stream, count)))
     for _ in range(_TRIES):
-        text = head + (f" {own}" if head else own)
+        text = head + own
         ids = tokenizer.encode(text, add_special_tokens=False)
         if len(ids) == total:
             return ids, text

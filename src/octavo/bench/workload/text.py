@@ -57,13 +57,16 @@ def read_prompt_file(file: str, name: str | None = None, folder: Path = Path()) 
         InvalidRequestError: it cannot be read, is not UTF-8 or JSONL, is too long, or has no text.
     """
     path = folder / Path(file).expanduser()
-    text = read_text(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refusal(path, error.strerror if isinstance(error, OSError) else "it is not UTF-8 text") from None
     if len(text) > MAX_CHARACTERS:
-        raise InvalidRequestError(f"text = {path}: it has {len(text)} characters: at most {MAX_CHARACTERS}", field="text")
+        raise _refusal(path, f"it has {len(text)} characters: at most {MAX_CHARACTERS}")
     if name is not None:
         text = "\n\n".join(_field(path, number, line, name) for number, line in enumerate(text.splitlines(), 1) if line.strip())
     if not text.strip():
-        raise InvalidRequestError(f"text = {path}: it has no text", field="text")
+        raise _refusal(path, "it has no text")
     return PromptText(file=file, field=name, text=text)
 
 
@@ -71,8 +74,12 @@ def _field(path: Path, number: int, line: str, name: str) -> str:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        raise InvalidRequestError(f"{path}: line {number}: it is not JSON", field="text") from None
+        raise _refusal(path, f"line {number}: it is not JSON") from None
     text = value.get(name) if isinstance(value, dict) else None
     if not isinstance(text, str):
-        raise InvalidRequestError(f"{path}: line {number}: {name} = {str(text)[:50]!r}: it must be a string", field="text")
+        raise _refusal(path, f"line {number}: {name} = {text!r:.60}: it must be a string")
     return text
+
+
+def _refusal(path: Path, limit: str | None) -> InvalidRequestError:
+    return InvalidRequestError(f"{path}: {limit}", field="workload")

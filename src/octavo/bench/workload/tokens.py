@@ -53,8 +53,8 @@ class Tokens:
         """Raises InvalidRequestError where there is none."""
         if self._tokenizer is None:
             raise InvalidRequestError(
-                "tokenizer = None: prompts of text are counted by the model's tokenizer; name its folder, its tokenizer.json or GGUF file, "
-                "or a model that Octavo knows",
+                "tokenizer is not given: prompts of text are counted by the model's tokenizer; name its folder, tokenizer.json or GGUF "
+                "file, or a model that Octavo knows",
                 field="tokenizer",
             )
         return self._tokenizer

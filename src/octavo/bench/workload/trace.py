@@ -166,7 +166,7 @@ class _Line:
             time=self._time(time_unit),
             input_tokens=input_tokens,
             output_tokens=output_tokens,
-            max_tokens=self._tokens(("max_tokens",), output_tokens) if "max_tokens" in self._values else output_tokens,
+            max_tokens=self._tokens(("max_tokens",), low=output_tokens) if "max_tokens" in self._values else output_tokens,
             kind=self._text(KINDS) or "trace",
             tenant=self._text(TENANTS),
             blocks=self._blocks(-(-input_tokens // block_size), block_size),

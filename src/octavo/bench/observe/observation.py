@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -42,6 +43,8 @@ class Observation:
     samples: list[Sample] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
     """In order; their ``time`` is in seconds after the run's start. Octavo's alone."""
+    steps_until: float = math.inf
+    """When the log of steps was last read: later ones are not in it."""
     lost_steps: int = 0
     """Between the first and the last, that nobody saw."""
     facts: dict[str, Any] | None = None

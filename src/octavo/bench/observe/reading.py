@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -60,6 +61,7 @@ def _read_steps(seen: Observation, replies: Sequence[Reply], run_started: float,
             seen.notes.append(f"an answer of {STEPS} could not be read: {error}")
     if answers and not local:
         seen.clock_offset, seen.clock_error = clock_offset([(reply.sent, reply.received, answer.now) for reply, answer in answers])
+    seen.steps_until = answers[-1][0].received - run_started if answers else -math.inf
     for _, answer in answers:
         seen.lost_steps += answer.lost
         for step in answer.steps:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
 from octavo.bench.load.records import LoadRun
+from octavo.bench.observe.attribution import Attribution, Spike
+from octavo.bench.observe.causes import CAUSES
 from octavo.bench.observe.observation import Observation
 from octavo.bench.observe.timeline import Line, in_flight, per_second, server_line, thinned
-from octavo.bench.report.document import Chart, Section, Series
+from octavo.bench.report.document import Chart, Limit, Section, Series, Table
 from octavo.bench.stats import median
 
 GROUP = "time"
 SECONDS = "seconds after the start"
 
 
-def observation_section(run: LoadRun, seen: Observation) -> Section:
-    """Charts over one axis of time; where the server tells nothing, the client's own."""
-    charts = [_first_tokens(run), _between_tokens(run), _requests(run, seen), *_pool(run, seen)]
-    return Section(heading="The server's side", text=_words(seen), charts=[chart for chart in charts if chart.series])
+def observation_section(run: LoadRun, seen: Observation, spikes: Attribution, result: Mapping[str, Any]) -> Section:
+    """Charts over one axis of time, what caused the spikes, and means over the run; where the server tells nothing, the client's own.
+
+    ``result``: as octavo.bench.observe.server, server_result.
+    """
+    charts = [_first_tokens(run), _between_tokens(run), _spikes(spikes), _requests(run, seen), _pool(run, seen)]
+    tables = [table for table in (_means(result), _causes(spikes)) if table.rows]
+    return Section(heading="The server's side", text=_words(seen), tables=tables, charts=[chart for chart in charts if chart.series])
 
 
 def _words(seen: Observation) -> list[str]:
@@ -43,12 +53,26 @@ def _first_tokens(run: LoadRun) -> Chart:
 def _between_tokens(run: LoadRun) -> Chart:
     ends, gaps = [], []
     for record in run.records:
-        for before, chunk in zip(record.chunks, record.chunks[1:], strict=False):
+        for before, chunk in itertools.pairwise(record.chunks):
             ends.append(chunk.time)
             gaps.append(1000 * (chunk.time - before.time))
     lines = {"max": per_second(ends, gaps, run.seconds, max), "p50": per_second(ends, gaps, run.seconds, median)}
     series = [_series(name, line) for name, line in lines.items() if line.told]
     return Chart(title="Between tokens, of each second", kind="line", x_label=SECONDS, y_label="ms", series=series, group=GROUP)
+
+
+def _spikes(spikes: Attribution) -> Chart:
+    """Each at the time when its late token came."""
+    series = []
+    for cause in CAUSES:
+        found = [spike for spike in spikes.spikes if spike.cause == cause]
+        labels = [_place(spike) for spike in found]
+        if found:
+            series.append(Series(name=cause, x=[s.time for s in found], y=[1000 * s.seconds for s in found], labels=labels))
+    limits = [Limit(value=1000 * spikes.limit, label=spikes.rule)] if series else []
+    return Chart(
+        title="Spikes between tokens, by cause", kind="scatter", x_label=SECONDS, y_label="ms", series=series, limits=limits, group=GROUP
+    )
 
 
 def _requests(run: LoadRun, seen: Observation) -> Chart:
@@ -61,12 +85,57 @@ def _requests(run: LoadRun, seen: Observation) -> Chart:
     return Chart(title="Requests", kind="steps", x_label=SECONDS, y_label="requests", series=series, group=GROUP)
 
 
-def _pool(run: LoadRun, seen: Observation) -> list[Chart]:
+def _pool(run: LoadRun, seen: Observation) -> Chart:
     names = {"in use": "kv_usage", "efficiency (live / held)": "kv_efficiency", "fragmentation": "fragmentation"}
     lines = {name: server_line(seen, run.seconds, field) for name, field in names.items()}
     series = [_series(name, thinned(line, run.seconds)) for name, line in lines.items() if line.told]
-    return [Chart(title="KV pool", kind="steps", x_label=SECONDS, y_label="share", series=series, group=GROUP)]
+    return Chart(title="KV pool", kind="steps", x_label=SECONDS, y_label="share", series=series, group=GROUP)
 
 
 def _series(name: str, line: Line) -> Series:
     return Series(name=name, x=line.times, y=line.values)
+
+
+MEANS = {
+    "kv_efficiency": "KV efficiency (live / held)",
+    "kv_usage": "KV pool in use",
+    "fragmentation": "fragmentation",
+    "running": "requests running",
+    "waiting": "requests waiting",
+    "preemptions": "preemptions",
+    "cache_hit_rate": "prefix cache, share of prompt tokens found",
+    "gc_seconds": "seconds in the garbage collector",
+    "percent_of_roofline": "percent of the roofline",
+}
+"""Of the result, in words."""
+
+
+def _means(result: Mapping[str, Any]) -> Table:
+    rows = [(name, result[key]) for key, name in MEANS.items() if result[key] is not None]
+    if (roofline := result["roofline"]) is not None:
+        parts = {"decode_percent": "of steps that only decode", "prefill_percent": "of steps with a prefill chunk"}
+        rows += [(f"percent of the roofline, {name}", roofline[key]) for key, name in parts.items() if roofline[key] is not None]
+    return Table(columns=("the server, mean over the run", ""), rows=rows)
+
+
+def _causes(spikes: Attribution) -> Table:
+    rows = []
+    for total in spikes.by_cause():
+        worst = _place(total.worst[0]) if total.worst else None
+        rows.append((total.cause, total.spikes, total.seconds, 100 * total.share, worst))
+    note = (
+        f"{len(spikes.spikes)} of {spikes.gaps} gaps are {spikes.rule}. A spike is named by the cause with the largest share of its time."
+    )
+    columns = ("cause", "spikes it names", "s of all spikes", "% of their time", "the longest it names")
+    return Table(title="Why tokens came late", columns=columns, rows=rows, note=note)
+
+
+def _place(spike: Spike) -> str:
+    steps = (
+        ""
+        if spike.steps is None
+        else f", step {spike.steps[0]}"
+        if spike.steps[0] == spike.steps[1]
+        else f", steps {spike.steps[0]} to {spike.steps[1]}"
+    )
+    return f"{1000 * spike.seconds:.0f} ms, request {spike.request} at {spike.time:.2f} s{steps}"

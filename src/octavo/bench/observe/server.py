@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.bench.limits import ModelCosts
 from octavo.bench.load.records import LoadRun
 from octavo.bench.machine import MachineRates
+from octavo.bench.observe.attribution import Attribution, attribute
 from octavo.bench.observe.observation import Observation
+from octavo.bench.observe.roofline import Roofline, roofline
 from octavo.bench.observe.sections import observation_section
 from octavo.bench.observe.timeline import server_line, time_average
 from octavo.bench.report.document import Section
@@ -22,17 +25,28 @@ class ServerSide:
     section: Section
 
 
-def server_side(run: LoadRun, seen: Observation, *, itl_limits: Sequence[float] = (), rates: MachineRates | None = None) -> ServerSide:
+def server_side(
+    run: LoadRun,
+    seen: Observation,
+    *,
+    itl_limits: Sequence[float] = (),
+    rates: MachineRates | None = None,
+    costs: ModelCosts | None = None,
+) -> ServerSide:
     """What ``seen`` says of ``run``.
 
     Args:
         itl_limits: seconds between tokens that SLOs allow; a gap over the least of them is a spike.
         rates: of the machine that the server runs on, for the percent of the roofline; None: it is not reckoned.
+        costs: of the model, where the server does not tell them.
     """
-    return ServerSide(result=server_result(run, seen), section=observation_section(run, seen))
+    spikes = attribute(run, seen, itl_limits=itl_limits)
+    limit = roofline(run, seen, rates, costs) if rates is not None else None
+    result = server_result(run, seen, spikes, limit)
+    return ServerSide(result=result, section=observation_section(run, seen, spikes, result))
 
 
-def server_result(run: LoadRun, seen: Observation) -> dict[str, Any]:
+def server_result(run: LoadRun, seen: Observation, spikes: Attribution, limit: Roofline | None) -> dict[str, Any]:
     """Means over the run's time; None: the server does not say."""
 
     def average(name: str) -> float | None:
@@ -45,8 +59,17 @@ def server_result(run: LoadRun, seen: Observation) -> dict[str, Any]:
         "kv_efficiency": average("kv_efficiency"),
         "fragmentation": average("fragmentation"),
         "kv_usage": average("kv_usage"),
+        "running": average("running"),
+        "waiting": average("waiting"),
         "preemptions": seen.grown("preemptions"),
         "cache_hit_rate": None if hits is None or not queries else hits / queries,
+        "gc_seconds": seen.grown("gc_seconds"),
+        "peak_memory_bytes": seen.facts.get("peak_memory_bytes") if seen.facts else None,
+        "percent_of_roofline": limit.percent if limit else None,
+        "roofline": limit.as_dict() if limit else None,
+        "spikes": spikes.as_dict(),
+        "clock_offset_ms": 1000 * seen.clock_offset,
+        "clock_error_ms": 1000 * seen.clock_error,
         "partial": seen.partial,
         "notes": seen.notes,
     }

@@ -18,6 +18,7 @@ from octavo.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from octavo.bench.kv.experiment import TrialResult
+    from octavo.bench.report.document import Document
     from octavo.bench.workload.requests import Workload
 
 
@@ -35,9 +36,7 @@ def kv(
     ] = None,
     simulate: Annotated[bool, typer.Option("--simulate", help="Run no model: a step takes the time that a cost model says.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Draw it, as PNG and HTML, in this folder (needs octavo\\[bench]).", file_okay=False)
-    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write HTML, Markdown, JSON and pictures into this folder.", file_okay=False)] = None,
 ) -> None:
     """KV policies compared: the same requests under each, while a small pool is full; where its slots are, and what that costs.
 
@@ -45,14 +44,16 @@ def kv(
     """
     from octavo.bench.kv import plan
     from octavo.bench.kv.experiment import Experiment
-    from octavo.bench.kv.result import as_json, show
+    from octavo.bench.kv.report import kv_document
+    from octavo.bench.kv.result import as_json
     from octavo.bench.kv.runners import StepCost
-    from octavo.bench.report.terminal import write_json
+    from octavo.bench.report.terminal import show_document, write_json
     from octavo.bench.workload.file import load_workload
     from octavo.bench.workload.tokens import Tokens
+    from octavo.cli.bench_results import check_places
     from octavo.engine.processor import load_model_tokenizer
 
-    _check_places(output, report)
+    check_places(output, report)
     plan.check_args(args)
     trials = plan.plan_trials(_names(policies), _sizes(block_sizes))
     load = _changed(load_workload(workload), num_requests, args.seed)
@@ -63,27 +64,21 @@ def kv(
     with _quiet("octavo.scheduler"):  # it warns of each preemption, and here they are counted
         results = experiment.run_all(trials, lambda result: _tell(result, console))
     result = as_json(experiment, results)
-    show(result, console)
+    document = kv_document(result)
+    show_document(document, console)
     if output is not None:
         write_json(result, output)
     if report is not None:
-        from octavo.bench.kv.report import write_report
-
-        console.print(f"report: {write_report(result, results, report)}")
+        _write(document, report, console, None if simulate else args.model)
 
 
-def _check_places(output: Path | None, report: Path | None) -> None:
-    """Refuse what could not be written in the end, before minutes are spent on measuring."""
-    if output is not None and not output.parent.is_dir():
-        raise InvalidRequestError(f"output = {output}: there is no folder {output.parent}", field="output")
-    if report is not None:
-        from octavo.bench.kv.draw import check_drawing
+def _write(document: Document, report: Path, console: Console, model: str | None) -> None:
+    from octavo.bench.report.facts import collect
+    from octavo.bench.report.write import write_report
 
-        check_drawing()
-        try:
-            report.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidRequestError(f"report = {report}: {error.strerror}", field="report") from None
+    seeds = {"workload": document.result["meta"]["seed"]}
+    facts = collect(model=model, seeds=seeds, rates=model is not None)
+    console.print(f"report: {write_report(dataclasses.replace(document, facts=facts), report)}", highlight=False)
 
 
 def _tell(result: TrialResult, console: Console) -> None:

@@ -1,17 +1,17 @@
-"""What ``octavo bench kv`` says: JSON for programs, a table for people."""
+"""What ``octavo bench kv`` says, as data, and what a reader must know of it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from octavo.bench.kv.experiment import Experiment, TrialResult
+from octavo.bench.kv.measure import StepSample
 from octavo.bench.kv.runners import fit_step_cost
 from octavo.bench.machine import machine_facts
+from octavo.bench.report.document import Cell, Table
+from octavo.bench.report.summary import warning
 
 SAMPLED = (
     "Sampled after each step, weighted by its time; from when the pool has been full and as many requests have ended as ran then, "
@@ -61,7 +61,20 @@ def _window(result: TrialResult) -> dict[str, Any]:
         "kv_efficiency_while_steps_run": result.efficiency_meanwhile,
         "cached": result.parts["cached"],
         "free": result.parts["free"],
+        "fragmentation_over_time": _over_time(result.samples),
     }
+
+
+def _over_time(samples: Sequence[StepSample], spans: int = 40) -> dict[str, list[float]]:
+    """The whole run in 40 spans of time: the middle of each that has steps, and its fragmentation on average over time."""
+    length = (samples[-1].start + samples[-1].seconds) / spans or 1.0
+    area, seconds = [0.0] * spans, [0.0] * spans
+    for sample in samples:
+        span = min(int(sample.start / length), spans - 1)
+        area[span] += sample.fragmentation * sample.seconds
+        seconds[span] += sample.seconds
+    filled = [i for i in range(spans) if seconds[i] > 0]
+    return {"seconds": [(i + 0.5) * length for i in filled], "fragmentation": [area[i] / seconds[i] for i in filled]}
 
 
 def _fitted(results: Sequence[TrialResult]) -> Any:
@@ -82,35 +95,37 @@ def same_outputs(results: Sequence[TrialResult]) -> tuple[bool, int]:
     return same, sum(count > 1 for count in seen.values())
 
 
-Row = list[str]
-
-SHARES: tuple[tuple[str, str], ...] = (
-    ("kv_efficiency", "effi-\nciency"),
-    ("live_of_total", "live/\ntotal"),
-    ("tail", "tail"),
-    ("reserved", "res-\nerved"),
-    ("stale", "stale"),
-    ("external", "ext-\nernal"),
-    ("fragmentation", "frag-\nment."),
-)
-"""Shown in percent; the first and the last two are no parts of one whole."""
-
-
-def rows(result: dict[str, Any]) -> tuple[Row, list[Row]]:
-    """The table: its header, and a row a run. Nothing is stale without sliding windows, so that column may be missing."""
+def figures(result: dict[str, Any]) -> Table:
+    """A row a run. Nothing is stale without sliding windows, so that column may be missing."""
     runs = [run | run["waste"] for run in result["runs"]]
-    shown = [(name, label) for name, label in SHARES if name != "stale" or any(run[name] for run in runs)]
-    header = ["policy, block", *(label for _, label in shown), "run-\nning", "tok/s", "pre-\nempt"]
-    return header, [
+    shown = [name for name in SHARES if name != "stale" or any(run[name] for run in runs)]
+    rows: list[list[Cell]] = [
         [
-            f"{run['policy']}, {run['block_size']}",
-            *(f"{100 * run[name]:.1f}" for name, _ in shown),
+            run_name(run),
+            *(f"{100 * run[name]:.1f}" for name in shown),
             f"{run['concurrent']:.1f}",
-            f"{run['output_tok_s']:,.0f}",
-            str(run["preemptions"]),
+            round(run["output_tok_s"]),
+            run["preemptions"],
         ]
         for run in runs
     ]
+    return Table(columns=["policy, block", *(SHARES[name] for name in shown), "running", "tok/s", "preempted"], rows=rows)
+
+
+def run_name(run: Mapping[str, Any]) -> str:
+    return f"{run['policy']}, {run['block_size']}"
+
+
+SHARES = {
+    "kv_efficiency": "live/held",
+    "live_of_total": "live/total",
+    "tail": "tail",
+    "reserved": "reserved",
+    "stale": "stale",
+    "external": "external",
+    "fragmentation": "fragmentation",
+}
+"""Shown in percent; the first and the last two are no parts of one whole."""
 
 
 def title(result: dict[str, Any]) -> str:
@@ -133,23 +148,9 @@ def notes(result: dict[str, Any]) -> list[str]:
     elif meta["outputs_same"]:
         said.append(f"The {meta['outputs_compared']} requests that ended in several runs had the same tokens in each.")
     else:
-        said.append("WARNING: a request had other tokens in one run than in another; under Octavo's promises that is a bug.")
+        said.append(warning("a request had other tokens in one run than in another; under Octavo's promises that is a bug."))
     unsaturated = [f"{w['policy']} at {w['block_size']}" for w in meta["windows"] if not w["saturated"]]
     if unsaturated:
-        said.append(f"WARNING: the pool was not full for long enough under {', '.join(unsaturated)}: all steps count there. "
-                    "A smaller --pool-tokens or more --num-requests would fill it.")  # fmt: skip
+        said.append(warning(f"the pool was not full for long enough under {', '.join(unsaturated)}: all steps count there. "
+                    "A smaller --pool-tokens or more --num-requests would fill it."))  # fmt: skip
     return said
-
-
-def show(result: dict[str, Any], console: Console) -> None:
-    """Print the table and its notes."""
-    header, body = rows(result)
-    table = Table(title=title(result), title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(header[0], no_wrap=True)
-    for label in header[1:]:
-        table.add_column(label, justify="right", no_wrap=True)
-    for row in body:
-        table.add_row(*row)
-    console.print(table)
-    for note in notes(result):
-        console.print(note, style="yellow" if note.startswith("WARNING") else "dim")

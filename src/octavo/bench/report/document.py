@@ -18,6 +18,8 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     title: str = ""
     note: str = ""
+    detail: bool = False
+    """Not worth its room at a terminal."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from octavo.bench.report.document import Section, Table
+from octavo.bench.report.numbers import text
 
 _UNITS: tuple[tuple[str, float, str], ...] = (
     ("_bytes_s", 1e9, "GB/s"),
     ("_flops_s", 1e9, "GFLOP/s"),
     ("_ops_s", 1e9, "GOP/s"),
-    ("_bytes", 2**30, "GiB"),
+    ("_bytes", 2**20, "MiB"),
 )
 """End of a name, divisor, unit."""
 
@@ -57,19 +58,11 @@ def _words(name: str) -> str:
 
 
 def _value(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        for end, divisor, unit in _UNITS:
-            if name.endswith(end):
-                return f"{value / divisor:,.1f} {unit}"
-        return (
-            f"{value:,}"
-            if isinstance(value, int) and name != "seed" and not name.endswith("seed")
-            else f"{value:.6g}"
-            if isinstance(value, float)
-            else str(value)
-        )
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return str(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return text(value)
+    for end, divisor, unit in _UNITS:
+        if name.endswith(end):
+            return f"{value / divisor:,.1f} {unit}"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

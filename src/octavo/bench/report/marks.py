@@ -75,6 +75,17 @@ def _path(points: Sequence[tuple[float, float]], steps: bool) -> str:
     return "".join(parts)
 
 
+def key(index: int, series: Series, kind: str) -> str:
+    """A legend's sample of a series, 26 by 10: its colour, and its dashes or its shape."""
+    if kind == "bars":
+        return tag("rect", x=6.0, y=0.0, width=14.0, height=10.0, rx=2.0, class_="bar")
+    sample = Series(
+        name="", x=[13.0] if kind == "scatter" else [0.0, 26.0], y=[5.0] if kind == "scatter" else [5.0, 5.0], quiet=series.quiet
+    )
+    same = Scale(0, 26, 0, 26)
+    return points(index, sample, same, same) if kind == "scatter" else line(index, sample, same, same, steps=False, many=True)
+
+
 def points(index: int, series: Series, x: Scale, y: Scale) -> str:
     """A mark a point, of the series' own shape, all in one path; upright lines from low to high."""
     at = [(i, x.place(series.x[i]), y.place(series.y[i] or 0.0)) for run in runs(series) for i in run]

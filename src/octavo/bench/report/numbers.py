@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 
 from octavo.bench.report.document import Cell, Table
 
 NOTHING = "–"
+_NUMBER = re.compile(r"–|−?∞|[-−+]?[\d,]+(\.\d+)?(e[-+]\d+)?( ?[%×])?")
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -46,6 +48,6 @@ def tick(value: float, step: float) -> str:
 
 
 def number_columns(table: Table) -> list[bool]:
-    """Which columns have numbers, and nothing else but gaps."""
-    columns = [[row[i] for row in table.rows] for i in range(len(table.columns))]
-    return [any(cell is not None for cell in cells) and not any(isinstance(cell, str) for cell in cells) for cells in columns]
+    """Which columns have numbers, or texts that read as one, and nothing else but gaps."""
+    columns = [[text(row[i]) for row in table.rows] for i in range(len(table.columns))]
+    return [any(cell != NOTHING for cell in cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]

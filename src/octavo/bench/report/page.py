@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from octavo.bench.report import palette
+from octavo.bench.report import marks, palette
 from octavo.bench.report.axes import NARROW, WIDE
 from octavo.bench.report.charts import describe, draw, group_range, svg
 from octavo.bench.report.document import Cell, Chart, Document, Series, Table
@@ -98,7 +98,9 @@ def _chart(chart: Chart, number: int, x_range: tuple[float, float] | None) -> Ma
         "title": chart.title,
         "note": chart.note,
         "group": chart.group,
-        "legend": [(series.name, colour(i, series)) for i, series in enumerate(chart.series)] if len(chart.series) > 1 else [],
+        "legend": [(series.name, colour(i, series), Markup(marks.key(i, series, chart.kind))) for i, series in enumerate(chart.series)]
+        if len(chart.series) > 1
+        else [],
         "svgs": [Markup(svg(drawing, chart.title, said, class_=f"chart {name}")) for name, drawing in drawings.items()],
         "data": {
             "kind": chart.kind,

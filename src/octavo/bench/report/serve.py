@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -87,7 +88,7 @@ def latency_tables(result: Result) -> list[Table]:
     columns = ["ms", *_STATISTICS, "p99, 95 % confidence", "samples"]
     few = any(result[key] and result[key]["few"] for key in METRICS)
     note = "Fewer than 100 requests: p99 is all but the maximum." if few else ""
-    return [Table(title="Latency", columns=columns, rows=rows, note=note), *_slo_table(result)]
+    return [Table(columns=columns, rows=rows, note=note), *_slo_table(result)]
 
 
 def latency_row(name: str, values: Mapping[str, Any] | None) -> list[Cell]:
@@ -104,7 +105,12 @@ def _between(interval: Sequence[float] | None) -> str:
 
 def _slo_table(result: Result) -> list[Table]:
     rows: list[list[Cell]] = [
-        [each["slo"], 100 * each["attainment"], each["pooled_ms"], "inside" if each["pooled_inside"] else "outside"]
+        [
+            each["slo"],
+            100 * each["attainment"],
+            math.inf if each["pooled_ms"] is None else each["pooled_ms"],
+            "inside" if each["pooled_inside"] else "outside",
+        ]
         for each in result["slos"]
     ]
     if not rows:

@@ -8,7 +8,7 @@ from octavo.bench.report import palette
 from octavo.bench.report.axes import LETTER, WIDE
 from octavo.bench.report.charts import describe, draw
 from octavo.bench.report.document import Chart
-from octavo.bench.report.marks import colour, tag, words
+from octavo.bench.report.marks import colour, key, tag, words
 
 _MARGIN = 16
 _LINE = 22
@@ -24,7 +24,7 @@ def standalone(chart: Chart, width: int = WIDE) -> str:
         f"svg {{ color-scheme: light dark; {palette.variables('light')} }}\n"
         f"@media (prefers-color-scheme: dark) {{ svg {{ {palette.variables('dark')} }} }}\n"
         f"{palette.css()}\n.page {{ fill: var(--page); }} "
-        ".chart .title { font-weight: 600; font-size: 15px; } .swatch { fill: var(--c); }"
+        ".chart .title { font-weight: 600; font-size: 15px; }"
     )
     body = (
         tag("title", escape(chart.title))
@@ -48,11 +48,11 @@ def _legend(chart: Chart, width: int) -> tuple[str, int]:
         return "", 0
     parts, x, row = [], 0.0, 0
     for i, series in enumerate(chart.series):
-        needed = 22 + LETTER * len(series.name) + 18
+        needed = 34 + LETTER * len(series.name) + 18
         if x and x + needed > width:
             x, row = 0.0, row + 1
         y = row * _LINE
-        parts.append(tag("rect", x=x, y=y - 9.0, width=14.0, height=10.0, rx=2.0, class_=f"swatch {colour(i, series)}"))
-        parts.append(words(series.name, x + 20, float(y)))
+        parts.append(tag("g", key(i, series, chart.kind), class_=colour(i, series), transform=f"translate({x:g} {y - 9})"))
+        parts.append(words(series.name, x + 34, float(y)))
         x += needed
     return "".join(parts), row + 1

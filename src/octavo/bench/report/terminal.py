@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ LABELS: dict[str, tuple[str, str]] = {
     "itl_ms": ("between tokens", "{:.1f}"),
 }
 """Name and format of each measure of the benchmarks in this process."""
+_SHORT = 30
+"""Letters of a cell that is not broken into lines."""
 PERCENTILES = ("p50", "p90", "p95", "p99", "max", "mean")
 
 
@@ -50,25 +53,52 @@ def show_document(document: Document, console: Console) -> None:
 
 def _show_section(section: Section, console: Console) -> None:
     warnings = [paragraph for paragraph in section.text if is_warning(paragraph)]
-    if section.tables or warnings:
+    tables = [table for table in section.tables if not table.detail]
+    if tables or warnings:
         console.print()
         console.print(section.heading, style="bold", markup=False)
     for paragraph in warnings:
         console.print(paragraph, style="yellow", markup=False)
-    for table in section.tables:
+    for table in tables:
         show_table(table, console)
 
 
 def show_table(table: Table, console: Console) -> None:
     """Print a table, its numbers to the right, and its note."""
     grid = Grid(title=escape(table.title) or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for column, number in zip(table.columns, number_columns(table), strict=True):
-        grid.add_column(escape(column), justify="right" if number else "left")
-    for row in table.rows:
-        grid.add_row(*(escape(text(cell)) for cell in row))
+    rows = [[text(cell) for cell in row] for row in table.rows]
+    for i, (column, number) in enumerate(zip(_headers(table.columns, rows, console.width), number_columns(table), strict=True)):
+        short = all(len(row[i]) <= _SHORT for row in rows)
+        grid.add_column(escape(column), justify="right" if number else "left", no_wrap=short)
+    for cells in rows:
+        grid.add_row(*map(escape, cells))
     console.print(grid)
     if table.note:
         console.print(table.note, style="dim", markup=False)
+
+
+def _headers(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Sequence[str]:
+    """The headers, broken into lines, as few as let the table be ``width`` wide; words are broken too where they must."""
+    cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
+    for limit in (1000, 12, 8, 6, 5):
+        broken = [_broken(column, limit) for column in columns]
+        widths = [max(cell, *map(len, header.split("\n"))) for cell, header in zip(cells, broken, strict=True)]
+        if sum(widths) + len(widths) - 1 <= width:
+            break
+    return broken
+
+
+def _broken(header: str, limit: int) -> str:
+    """A word a line if the header is longer than ``limit``, and longer words in pieces."""
+    if len(header) <= limit:
+        return header
+    lines = []
+    for word in re.sub(r"/(?=\w)", "/ ", header).split():
+        while len(word) > limit:
+            lines.append(word[: limit - 1] + "-")
+            word = word[limit - 1 :]
+        lines.append(word)
+    return "\n".join(lines)
 
 
 def show(result: Mapping[str, Any], title: str, console: Console) -> None:

@@ -4,7 +4,7 @@
   const figures = [...document.querySelectorAll("figure")].map((figure) => ({
     figure,
     data: JSON.parse(figure.querySelector("script").textContent),
-    svgs: [...figure.querySelectorAll("svg.chart")],
+    svgs: [...figure.querySelectorAll("svg.wide, svg.narrow")],
     readout: figure.querySelector(".readout"),
     off: new Set(),
   }));

@@ -84,7 +84,7 @@ bench-latency: install ## One stream: prefill and decode, against the machine's 
 bench-throughput: install ## Many requests: tokens a second, KV efficiency
 	$(BIN)/octavo bench throughput $(MODEL) $(ARGS)
 
-bench-kv: dev ## KV policies compared on one load, drawn in build/kv (WORKLOAD, a file)
+bench-kv: install ## KV policies compared on one load, drawn in build/kv (WORKLOAD, a file)
 	$(BIN)/octavo bench kv $(MODEL) --workload $(WORKLOAD) --report build/kv $(ARGS)
 
 fidelity: dev ## Compare with golden outputs and with transformers in fp32

@@ -96,10 +96,10 @@ def fragmentation_charts(result: Result) -> list[Chart]:
 
 def service_charts(result: Result) -> list[Chart]:
     """What it comes to."""
-    measures = {"concurrent": "requests running", "output_tok_s": "output tokens a second", "preemptions": "requests preempted"}
+    measures = {"concurrent": "requests running", "output_tok_s": "output tokens a second"}
     return [
         Chart(
-            title=f"{name.capitalize()}",
+            title=name.capitalize(),
             kind="bars",
             x_label="",
             y_label=name,
@@ -107,7 +107,6 @@ def service_charts(result: Result) -> list[Chart]:
             series=[Series(name=name, x=range(len(result["runs"])), y=[run[key] for run in result["runs"]])],
         )
         for key, name in measures.items()
-        if any(run[key] for run in result["runs"])
     ]
 
 

@@ -85,14 +85,15 @@ class _Bars:
         abreast = 1 if chart.stacked else max(len(filled), 1)
         labelled = not chart.stacked and count * abreast <= _MOST_LABELS
         upright = 300 if width >= WIDE else 260
-        height = TOP + BOTTOM + count * (abreast * (22 if abreast == 1 else 15) + 6) if across else upright
+        top = TOP if (chart.x_label if across else chart.y_label) else 12
+        height = top + BOTTOM + count * (abreast * (22 if abreast == 1 else 15) + 6) if across else upright
         margin = left if left is not None else float(LEFT)
         domain = _domain(chart, filled)
         if across:
             value = Scale(*domain, margin, width - RIGHT - (44 if labelled else 0))
-            along = Scale(0, count, TOP, height - BOTTOM)
+            along = Scale(0, count, top, height - BOTTOM)
         else:
-            value = Scale(*domain, height - BOTTOM, TOP + (14 if labelled else 0))
+            value = Scale(*domain, height - BOTTOM, top + (14 if labelled else 0))
             along = Scale(0, count, margin, width - RIGHT)
         return cls(along, value, across, chart.stacked, abreast, labelled, height, margin)
 

@@ -81,7 +81,7 @@ def _headers(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
     """The headers, broken into lines, as few as let the table be ``width`` wide; words are broken too where they must."""
     cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
     for limit in (1000, 12, 8, 6, 5):
-        broken = [_broken(column, limit) for column in columns]
+        broken = [_broken(column, max(limit, cell)) for column, cell in zip(columns, cells, strict=True)]
         widths = [max(cell, *map(len, header.split("\n"))) for cell, header in zip(cells, broken, strict=True)]
         if sum(widths) + len(widths) - 1 <= width:
             break

@@ -1,0 +1,117 @@
+"""Does `octavo bench serve` measure what `vllm bench serve` measures? Both on one running server, under the same load, in turns.
+
+    python benchmarks/server/bench_agreement.py --vllm PATH/bin/vllm --url http://127.0.0.1:8000 --model smollm2 --tokenizer FOLDER
+
+Arrivals are all but constant (gamma with a burstiness of 1000), so that no luck of the draw is measured: what is compared is the clients.
+Prompts are random, new in each run, and sent as text by both. Prints the median over the runs of each client, their difference, and their
+ranges. Exits with 1 if a median of ITL or TTFT differs by more than 5 %, or a p99 by more than 10 %. FOLDER has the model's tokenizer in
+Hugging Face's form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from octavo.bench.report.document import Table
+from octavo.bench.report.terminal import show_table
+
+BURSTINESS = "1000"
+LIMITS = {"ITL p50": 0.05, "TTFT p50": 0.05, "ITL p99": 0.1, "TTFT p99": 0.1}
+"""Share by which the clients may differ."""
+Figures = dict[str, float]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vllm", required=True, help="the vllm command")
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--model", required=True, help="its name on the server")
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--request-rate", type=float, default=1.5)
+    parser.add_argument("--num-prompts", type=int, default=100)
+    parser.add_argument("--input-len", type=int, default=128)
+    parser.add_argument("--output-len", type=int, default=64)
+    parser.add_argument("--runs", type=int, default=5, help="of each client")
+    parser.add_argument("--seed", type=int, default=1, help="of the first run; each run has its own")
+    args = parser.parse_args()
+    runs: dict[str, list[Figures]] = {"octavo": [], "vllm": []}
+    for number in range(args.runs):
+        clients = [("octavo", run_octavo), ("vllm", run_vllm)]
+        for place, (name, run) in enumerate(clients if number % 2 == 0 else reversed(clients)):
+            figures = run(args, args.seed + 2 * number + place)
+            runs[name].append(figures)
+            print(name, ", ".join(f"{what} {value:.1f}" for what, value in figures.items()), flush=True)
+    return compare(runs, args)
+
+
+def flags(args: argparse.Namespace, seed: int) -> list[str]:
+    """Those that both know by one name."""
+    names = ("model", "tokenizer", "request_rate", "num_prompts")
+    given = [word for name in names for word in ("--" + name.replace("_", "-"), str(getattr(args, name)))]
+    return [*given, "--burstiness", BURSTINESS, "--seed", str(seed)]
+
+
+def run_octavo(args: argparse.Namespace, seed: int) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "result.json"
+        command = [sys.executable, "-m", "octavo", "bench", "serve", "--url", args.url, *flags(args, seed), "--text-prompts"]
+        command += ["--input-len", str(args.input_len), "--output-len", str(args.output_len), "--output", str(output)]
+        call(command)
+        result = json.loads(output.read_text())
+    check(result["completed"] == args.num_prompts and not result["wrong_length"], "octavo", result["warnings"])
+    latencies = {f"{name.upper()} {each}": result[f"{name}_ms"][each] for name in ("itl", "ttft") for each in ("p50", "p99")}
+    return {**latencies, "output tok/s": result["output_tok_s"]}
+
+
+def run_vllm(args: argparse.Namespace, seed: int) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [args.vllm, "bench", "serve", "--backend", "openai", "--base-url", args.url, *flags(args, seed)]
+        command += ["--dataset-name", "random", "--random-input-len", str(args.input_len), "--random-output-len", str(args.output_len)]
+        command += ["--ignore-eos", "--temperature", "0", "--percentile-metrics", "ttft,itl", "--metric-percentiles", "50,99"]
+        command += ["--save-result", "--result-dir", folder, "--result-filename", "result.json", "--disable-tqdm"]
+        call(command)
+        result = json.loads((Path(folder) / "result.json").read_text())
+    check(result["completed"] == args.num_prompts, "vllm", result.get("errors"))
+    latencies = {f"{name.upper()} {each}": result[f"{each}_{name}_ms"] for name in ("itl", "ttft") for each in ("p50", "p99")}
+    return {**latencies, "output tok/s": result["output_throughput"]}
+
+
+def call(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"})
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+def check(good: bool, client: str, said: object) -> None:
+    if not good:
+        raise SystemExit(f"{client}: not all requests came out as asked: {said}")
+
+
+def compare(runs: dict[str, list[Figures]], args: argparse.Namespace) -> int:
+    rows = []
+    agree = True
+    for what in runs["octavo"][0]:
+        ours, theirs = ([figures[what] for figures in runs[client]] for client in ("octavo", "vllm"))
+        off = statistics.median(ours) / statistics.median(theirs) - 1
+        limit = LIMITS.get(what)
+        agree = agree and (limit is None or abs(off) <= limit)
+        ranges = [f"{min(values):.1f} – {max(values):.1f}" for values in (ours, theirs)]
+        verdict = "" if limit is None else "agrees" if abs(off) <= limit else "differs"
+        rows.append([what, statistics.median(ours), statistics.median(theirs), f"{100 * off:+.1f} %", *ranges, verdict])
+    load = f"{args.num_prompts} requests at {args.request_rate:g} a second, {args.input_len} in, {args.output_len} out"
+    columns = ["ms", "octavo bench serve", "vllm bench serve", "difference", "runs of octavo", "runs of vllm", ""]
+    show_table(Table(title=f"{args.model}: {load}; medians of {args.runs} runs each", columns=columns, rows=rows), Console())
+    return 0 if agree else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

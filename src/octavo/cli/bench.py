@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from octavo.cli import bench_kv, bench_serve
+from octavo.cli.bench_alone import WaitForLock, alone
 from octavo.cli.options import engine_flags, flag
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
@@ -33,12 +34,15 @@ def machine(
     num_threads: Annotated[int | None, typer.Option(min=1, help="CPUs to measure on; by default those the engine would use.")] = None,
     seconds: Annotated[float, typer.Option(min=0.01, max=60, help="For each measurement.")] = 1.0,
     output: Output = None,
+    wait_for_lock: WaitForLock = False,
 ) -> None:
     """This machine's limits: memory read bandwidth and int8, bf16, fp32 arithmetic, on the engine's CPUs together."""
     from octavo.bench.machine import engine_cpus, measure
 
     cpus = engine_cpus(num_threads)
-    _report("machine", f"CPUs {', '.join(map(str, cpus))}", dataclasses.asdict(measure(cpus, seconds)), output)
+    with alone(wait_for_lock):
+        rates = measure(cpus, seconds)
+    _report("machine", f"CPUs {', '.join(map(str, cpus))}", dataclasses.asdict(rates), output)
 
 
 @commands.command()
@@ -50,6 +54,7 @@ def latency(
     decode_len: Annotated[int, typer.Option(min=2, help="Tokens decoded.")] = 128,
     repeats: Annotated[int, typer.Option(min=1, help="Times each is measured, after one to warm up; medians count.")] = 3,
     output: Output = None,
+    wait_for_lock: WaitForLock = False,
 ) -> None:
     """One stream: prefill and decode speed, and what part of the machine's limits that is."""
     from octavo.bench.latency import LatencyPlan, measure_latency
@@ -59,13 +64,13 @@ def latency(
     plan = LatencyPlan(
         prefill_len=prefill_len, decode_prompt_len=decode_prompt_len, decode_len=decode_len, repeats=repeats, seed=args.seed or 0
     )
-    rates = measure(engine_cpus(args.num_threads))
 
     def run(driver: Driver, info: EngineInfo) -> dict[str, Any]:
+        rates = measure(engine_cpus(args.num_threads))
         result = measure_latency(driver, plan, ModelCosts.from_info(info, args), rates, info.vocab_size)
         return {**dataclasses.asdict(result), "plan": dataclasses.asdict(plan), "machine": dataclasses.asdict(rates)}
 
-    _measure("latency", args, plan.max_model_len, run, output)
+    _measure("latency", args, plan.max_model_len, run, output, wait_for_lock)
 
 
 @commands.command()
@@ -79,6 +84,7 @@ def throughput(
     request_rate: Annotated[float | None, typer.Option(help="Poisson requests a second; by default all at once, or the file's.")] = None,
     max_concurrency: Annotated[int | None, typer.Option(min=1, help="Requests at a time; by default as many as come.")] = None,
     output: Output = None,
+    wait_for_lock: WaitForLock = False,
 ) -> None:
     """Many requests: tokens a second, and how well the KV memory is used."""
     from octavo.bench.throughput import measure_throughput
@@ -103,11 +109,13 @@ def throughput(
         tokens = Tokens.of(load_model_tokenizer(args), info.vocab_size) if known else Tokens.of_size(info.vocab_size)
         return {**dataclasses.asdict(measure_throughput(driver, load, tokens)), "workload": load.as_toml()}
 
-    _measure("throughput", args, load.max_model_len, run, output)
+    _measure("throughput", args, load.max_model_len, run, output, wait_for_lock)
 
 
-def _measure(name: str, args: EngineArgs, needed: int, run: Callable[[Driver, EngineInfo], dict[str, Any]], output: Path | None) -> None:
-    """Load the model in this process, ``run`` on it, report."""
+def _measure(
+    name: str, args: EngineArgs, needed: int, run: Callable[[Driver, EngineInfo], dict[str, Any]], output: Path | None, wait: bool
+) -> None:
+    """Load the model in this process, ``run`` on it with the machine to ourselves, report."""
     from octavo.bench.drive import Driver
     from octavo.engine.client import InProcessClient
 
@@ -117,7 +125,8 @@ def _measure(name: str, args: EngineArgs, needed: int, run: Callable[[Driver, En
         if needed > info.max_model_len:
             limit = f"this benchmark needs {needed} tokens of one sequence"
             raise InvalidRequestError(f"{flag('max_model_len')} = {info.max_model_len}: {limit}", field="max_model_len")
-        result = run(Driver(engine), info)
+        with alone(wait):
+            result = run(Driver(engine), info)
     finally:
         engine.shutdown()
     facts = {"model": args.model, "isa": info.isa, "num_threads": info.num_threads, "numerics_id": info.numerics_id}

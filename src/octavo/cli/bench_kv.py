@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from octavo.cli.bench_alone import WaitForLock, alone
 from octavo.cli.options import engine_flags
 from octavo.config import EngineArgs
 from octavo.errors import InvalidRequestError
@@ -37,6 +38,7 @@ def kv(
     simulate: Annotated[bool, typer.Option("--simulate", help="Run no model: a step takes the time that a cost model says.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
     report: Annotated[Path | None, typer.Option(help="Write HTML, Markdown, JSON and pictures into this folder.", file_okay=False)] = None,
+    wait_for_lock: WaitForLock = False,
 ) -> None:
     """KV policies compared: the same requests under each, while a small pool is full; where its slots are, and what that costs.
 
@@ -61,7 +63,8 @@ def kv(
     load = load.without_text() if simulate else load
     experiment = Experiment(args, load, plan.pool_tokens(pool_tokens, load), StepCost() if simulate else None, tokens)
     console = Console()
-    with _quiet("octavo.scheduler"):  # it warns of each preemption, and here they are counted
+    held = contextlib.nullcontext() if simulate else alone(wait_for_lock)
+    with held, _quiet("octavo.scheduler"):  # it warns of each preemption, and here they are counted
         results = experiment.run_all(trials, lambda result: _tell(result, console))
     result = as_json(experiment, results)
     document = kv_document(result)

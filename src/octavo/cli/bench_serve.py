@@ -9,6 +9,7 @@ import typer
 
 from octavo.bench.workload.flags import WorkloadFlags
 from octavo.cli import bench_target as shared
+from octavo.cli.bench_alone import WaitForLock
 from octavo.cli.options import workload_flags
 
 
@@ -31,7 +32,7 @@ def serve(
     price_per_hour: Annotated[
         float | None, typer.Option(min=0, help="What the machine costs an hour, in any currency: adds the cost of a million tokens.")
     ] = None,
-    wait_for_lock: shared.WaitForLock = False,
+    wait_for_lock: WaitForLock = False,
     output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write the report, as HTML, Markdown and JSON, in this folder.", file_okay=False)

@@ -43,9 +43,6 @@ Salt = Annotated[str | None, typer.Option(help="Other tokens, of the same length
 CacheSalt = Annotated[
     str | None, typer.Option(help="The same tokens under this cache_salt, which Octavo and vLLM know: hits only within the same salt.")
 ]
-WaitForLock = Annotated[
-    bool, typer.Option("--wait-for-lock", help="Wait until no other measurement runs on this machine; by default that is an error.")
-]
 
 ENDPOINTS = ("/v1/completions", "/v1/chat/completions")
 

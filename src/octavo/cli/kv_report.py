@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from octavo.cli.bench_alone import WaitForLock, alone
 from octavo.cli.options import engine_flags
 from octavo.config import AsyncEngineArgs
 from octavo.errors import InvalidRequestError
@@ -28,6 +29,7 @@ def command(
     rounds: Annotated[int, typer.Option(min=1, help="Times each speed is measured, all ways in turn; medians count.")] = 5,
     output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a document.")] = False,
+    wait_for_lock: WaitForLock = False,
 ) -> None:
     """Compare the ways to store K and V: fidelity to fp32, memory, speed; and recommend an 8-bit one."""
     from rich.console import Console
@@ -35,7 +37,8 @@ def command(
     from octavo.bench.kv_report import tables
     from octavo.bench.report.terminal import write_json
 
-    result = _measured(args, [name.strip() for name in dtypes.split(",") if name.strip()], text, tokens, rounds)
+    with alone(wait_for_lock):
+        result = _measured(args, [name.strip() for name in dtypes.split(",") if name.strip()], text, tokens, rounds)
     if output is not None:
         write_json(result, output)
     if markdown:

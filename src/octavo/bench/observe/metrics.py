@@ -133,7 +133,7 @@ DIALECTS: tuple[Dialect, ...] = (
             "kv_usage": mean("llamacpp:kv_cache_usage_ratio"),
             "prefix_queries": added(total("llamacpp:prompt_tokens_total"), total("llamacpp:prompt_tokens_cached_total")),
             "prefix_hits": total("llamacpp:prompt_tokens_cached_total"),
-            "prompt_tokens": total("llamacpp:prompt_tokens_total"),
+            "prompt_tokens": added(total("llamacpp:prompt_tokens_total"), total("llamacpp:prompt_tokens_cached_total")),
             "generation_tokens": total("llamacpp:tokens_predicted_total"),
         },
         "/props",

@@ -28,6 +28,7 @@ class Sample:
     """Prompt tokens looked up in the prefix cache, and found."""
     prefix_hits: float | None = None
     prompt_tokens: float | None = None
+    """Computed, or found in the prefix cache."""
     generation_tokens: float | None = None
     gc_seconds: float | None = None
     """Of the engine's and the server's process, in Python's garbage collector."""

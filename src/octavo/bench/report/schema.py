@@ -1,0 +1,54 @@
+"""JSON Schemas of what benchmarks write: report.json, and the result in it (which --output writes too), by benchmark.
+
+They are in this package's schemas/, for readers in any language. ``python -m octavo.bench.report.schema`` writes them again.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from octavo.bench.measures.result import json_schema as serve_schema
+from octavo.bench.report.data import SCHEMA
+from octavo.bench.report.document import Document
+
+FOLDER = "schemas"
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """By file name, made from the types that the results are made of."""
+    return {"report.json": report_schema(), "serve.json": _titled(serve_schema(), "Result of octavo bench serve")}
+
+
+def report_schema() -> dict[str, Any]:
+    """Of report.json: a Document, and the schema's own name."""
+    schema = msgspec.json.schema(Document)
+    document = schema["$defs"]["Document"]
+    document["properties"] = {"schema": {"const": SCHEMA}, **document["properties"]}
+    document["required"] = ["schema", *document["required"]]
+    return _titled(schema, "Report of octavo bench")
+
+
+def stored_schema(name: str) -> dict[str, Any]:
+    """That of a benchmark's result, or "report", as this package carries it."""
+    schema: dict[str, Any] = json.loads((resources.files(__package__) / FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return schema
+
+
+def _titled(schema: dict[str, Any], title: str) -> dict[str, Any]:
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
+
+
+def main() -> None:
+    """Write them into this package."""
+    for name, schema in schemas().items():
+        path = Path(__file__).parent / FOLDER / name
+        path.write_text(json.dumps(schema, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -56,3 +56,11 @@ def test_each_second_by_itself() -> None:
     assert line == Line([0, 1, 2, 3], [5, None, 7, None])
     long = per_second([100.0 * i for i in range(40)], [1.0] * 40, 4000.0, sum)
     assert len(long.times) <= 401 and sum(value or 0 for value in long.values) == 40
+
+
+def test_a_cell_whose_edge_is_not_exact_is_no_trap() -> None:
+    """3 * 0.1 / 0.1 is under 3: a value that begins at the edge of a cell counts in one of its neighbours, and the next is gone to."""
+    for end in (40.0, 0.7, 12.3, 10.000001):
+        times = [end * place / 7 for place in range(8)] + [end * place / 400 for place in range(401)]
+        thin = thinned(Line(sorted(times), [1.0] * len(times)), end, 400)
+        assert all(value == pytest.approx(1.0) for value in thin.values if value is not None)

@@ -75,13 +75,14 @@ def thinned(line: Line, end: float, points: int = POINTS) -> Line:
     cells = [TimeAverage() for _ in range(points)]
     filled = [False] * points
     for value, start, stop in held(line, end):
-        at = max(start, 0.0)
-        while at < min(stop, end):
-            cell = min(int(at / width), points - 1)
-            edge = (cell + 1) * width if cell < points - 1 else end
-            cells[cell].add(value, max(min(edge, stop) - at, 0.0))
-            filled[cell] = True
-            at = edge
+        start, stop = max(start, 0.0), min(stop, end)
+        cell = min(int(start / width), points - 1)
+        while cell < points and cell * width < stop:
+            last = end if cell == points - 1 else (cell + 1) * width
+            if (seconds := min(stop, last) - max(start, cell * width)) > 0:
+                cells[cell].add(value, seconds)
+                filled[cell] = True
+            cell += 1
     values = [cell.value if full else None for cell, full in zip(cells, filled, strict=True)]
     return Line([i * width for i in range(points)], values)
 

@@ -29,6 +29,9 @@ max_tokens = 72
 """
 
 
+KIND = '\n[[requests]]\nname = "r"\nprompt_tokens = 40\noutput_tokens = 9\nmax_tokens = 72\n'
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("llama")
@@ -82,10 +85,8 @@ def test_a_pool_that_is_never_full_is_said(load: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     "load",
     [
-        '[arrivals]\nprocess = "ramp"\nrate = 100\nend_rate = 900\n[[requests]]\nname = "r"\nprompt = "text"\nprompt_tokens = 40\n'
-        "output_tokens = 9\nmax_tokens = 72",
-        '[arrivals]\nprocess = "poisson"\nrate = 900\nmax_concurrency = 5\n[[requests]]\nname = "r"\nprompt_tokens = 40\noutput_tokens = 9\n'
-        "max_tokens = 72",
+        '[arrivals]\nprocess = "ramp"\nrate = 100\nend_rate = 900' + KIND + 'prompt = "text"',
+        '[arrivals]\nprocess = "poisson"\nrate = 900\nmax_concurrency = 5' + KIND,
         '[trace]\nfile = "t.jsonl"\nblock_size = 16\nprompt = "text"',
     ],
     ids=["ramp of text", "cap", "trace"],

@@ -2,9 +2,9 @@
 
     python benchmarks/peers/install.py [--into DIR] [PART ...]
 
-DIR is by default $OCTAVO_PEERS. Parts: weights, llama, vllm, openvino; by default all, about half an hour on two cores and 9 GB. What is
-there already is left alone, so that a broken installation is finished by running it again. Needs Python 3.11 with venv, a C++ compiler and
-cmake; vLLM needs libtcmalloc-minimal4, libnuma1 and libgomp1 of Debian as well.
+DIR is by default $OCTAVO_PEERS, or else ~/.cache/octavo/peers. Parts: weights, llama, vllm, openvino; by default all, about half an hour on
+two cores and 9 GB. What is there already is left alone, so that a broken installation is finished by running it again. Needs Python 3.11
+with venv, a C++ compiler and cmake; vLLM needs libtcmalloc-minimal4, libnuma1 and libgomp1 of Debian as well.
 """
 
 from __future__ import annotations
@@ -154,14 +154,13 @@ def main() -> int:
         "openvino": Installer.openvino,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--into", type=Path, default=os.environ.get("OCTAVO_PEERS"), help="folder; by default $OCTAVO_PEERS")
+    home = Path(os.environ.get("OCTAVO_HOME") or "~/.cache/octavo").expanduser()
+    parser.add_argument("--into", type=Path, default=Path(os.environ.get("OCTAVO_PEERS") or home / "peers"), metavar="DIR")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     options = parser.parse_args()
-    if options.into is None:
-        parser.error("say where: --into DIR, or OCTAVO_PEERS")
     if unknown := [part for part in options.parts if part not in parts]:
         parser.error(f"{unknown[0]} is no part; there are {', '.join(parts)}")
-    installer = Installer(Path(options.into).resolve())
+    installer = Installer(options.into.resolve())
     installer.models.mkdir(parents=True, exist_ok=True)
     for part in options.parts or parts:
         try:

@@ -48,6 +48,11 @@ def lock_file() -> Path:
     return Path(os.environ.get("OCTAVO_BENCH_LOCK") or (run_lock if everyones else Path("/tmp")) / "octavo-bench.lock")
 
 
+def peers() -> Path:
+    """OCTAVO_PEERS: where the engines are installed that `octavo bench compare` starts; unset: peers/ under OCTAVO_HOME."""
+    return Path(os.environ.get("OCTAVO_PEERS") or home() / "peers")
+
+
 def offline() -> bool:
     """HF_HUB_OFFLINE, as huggingface-hub reads it."""
     return os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")

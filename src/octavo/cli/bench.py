@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from octavo.cli import bench_kv, bench_serve
+from octavo.cli import bench_compare, bench_kv, bench_serve
 from octavo.cli.bench_alone import WaitForLock, alone
 from octavo.cli.options import engine_flags, flag
 from octavo.config import EngineArgs
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from octavo.bench.drive import Driver
     from octavo.engine.info import EngineInfo
 
-commands = typer.Typer(help="Measure: a server over HTTP, the machine, one stream, many requests, KV policies.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Measure: a server over HTTP, engines side by side, the machine, one stream, many requests, KV policies.", no_args_is_help=True
+)
 commands.command()(bench_kv.kv)
 commands.command()(bench_serve.serve)
+commands.command()(bench_compare.compare)
 
 NUM_PROMPTS = 32
 """Of bench throughput."""

@@ -38,7 +38,10 @@ class ServerDescription:
     tested: bool
     """Whether anybody has seen it run as described."""
     command: tuple[str, ...]
-    env: dict[str, str]
+    env: Mapping[str, str]
+    shown_command: tuple[str, ...]
+    """For a report: with names for the places of this machine."""
+    shown_env: Mapping[str, str]
     url: str
     ready_url: str
     version_command: tuple[str, ...]
@@ -80,7 +83,9 @@ def parse_description(tables: Mapping[str, Any], source: str, variant: str, plac
         "port": str(port),
     }
     fill = _Filler(top, standing | top.strings("values") | own.values)
-    command = fill.all("command", [*top.array("command", str, "strings"), *own.args])
+    show = _Filler(top, fill.values | {"peers": "$OCTAVO_PEERS", "python": "python", "here": str(Path(source).parent)})
+    command = [*top.array("command", str, "strings"), *own.args]
+    env = top.strings("env") | own.env
     if not command:
         top.refuse("command", [], "at least the program to run")
     weights = top.text("weights")  # a file says what its plain variant runs, whichever is asked for
@@ -88,8 +93,10 @@ def parse_description(tables: Mapping[str, Any], source: str, variant: str, plac
         name=top.text("name"),
         variant=variant,
         tested=top.boolean("tested", True),
-        command=tuple(command),
-        env={key: fill.one("env", value) for key, value in (top.strings("env") | own.env).items()},
+        command=tuple(fill.all("command", command)),
+        env={key: fill.one("env", value) for key, value in env.items()},
+        shown_command=tuple(show.all("command", command)),
+        shown_env={key: show.one("env", value) for key, value in env.items()},
         url=f"http://127.0.0.1:{port}",
         ready_url=f"http://127.0.0.1:{port}{_path(top, 'ready', '/health')}",
         version_command=tuple(fill.all("version_command", top.array("version_command", str, "strings", []))),
@@ -138,14 +145,14 @@ class _Filler:
     """Fills placeholders in."""
 
     def __init__(self, table: StrictTable, values: Mapping[str, str]) -> None:
+        self.values = dict(values)
         self._table = table
-        self._values = values
 
     def one(self, key: str, text: str) -> str:
         def value(match: re.Match[str]) -> str:
-            if match[1] not in self._values:
-                self._table.refuse(key, text, f"no such placeholder, {match[0]}; there are {', '.join(self._values)}")
-            return self._values[match[1]]
+            if match[1] not in self.values:
+                self._table.refuse(key, text, f"no such placeholder, {match[0]}; there are {', '.join(self.values)}")
+            return self.values[match[1]]
 
         return _PLACEHOLDER.sub(value, text)
 

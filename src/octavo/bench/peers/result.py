@@ -54,7 +54,7 @@ class PartResult(msgspec.Struct, kw_only=True):
     """What else ran on the machine; null: it was quiet, or nobody looked."""
 
 
-class Figure(msgspec.Struct, kw_only=True):
+class FigureResult(msgspec.Struct, kw_only=True):
     """One figure of one engine, over rounds."""
 
     values: list[float | None]
@@ -79,11 +79,13 @@ class EngineResult(msgspec.Struct, kw_only=True):
     """Whether its description is known to work."""
     weights: str
     notes: str
+    sweep_notes: str
+    """How it is set up for the SLO."""
     command: list[str]
     sweep_command: list[str] | None
     env: dict[str, str]
-    figures: dict[str, Figure]
-    """By "load/figure", and startup_s, peak_memory, max_qps and kv_efficiency_at_slo."""
+    figures: dict[str, FigureResult]
+    """By "load/figure", and max_qps, kv_efficiency_at_slo, peak_memory_mib and startup_s."""
     failures: list[str]
 
 

@@ -1,0 +1,81 @@
+"""``octavo bench compare``"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo import envs
+from octavo.cli import bench_target as shared
+
+if TYPE_CHECKING:
+    from octavo.bench.peers.plan import Comparison
+
+
+def compare(
+    file: Annotated[Path, typer.Argument(help="The comparison, a TOML file; benchmarks/peers has one.", dir_okay=False)],
+    only: Annotated[str | None, typer.Option(help="Engines, by commas; by default all.", metavar="ENGINE,…")] = None,
+    loads: Annotated[str | None, typer.Option(help="Loads, by commas; by default all.", metavar="LOAD,…")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=100, help="Instead of the file's.")] = None,
+    skip_sweep: Annotated[bool, typer.Option("--skip-sweep", help="Leave the highest rate at the SLO out.")] = False,
+    peers: Annotated[
+        Path | None, typer.Option(help="Where the engines are installed (benchmarks/peers/install.py). Also OCTAVO_PEERS.", file_okay=False)
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what would be done, and how long it takes, and do nothing.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a comparison that was stopped: keep its finished parts.")] = False,
+    wait_for_lock: shared.WaitForLock = False,
+    output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the report in this folder; finished parts and logs go to its parts/. By default compare-NAME.", file_okay=False
+        ),
+    ] = None,
+) -> int:
+    """Engines side by side: each is started in turn, measured under the same loads by the same client, and stopped.
+
+    The exit status is 0 if every part was measured, 1 otherwise.
+    """
+    from rich.console import Console
+
+    from octavo.bench.peers.compare import compare_engines, plan_lines
+    from octavo.bench.report.lock import measuring
+    from octavo.bench.report.terminal import show_document, write_json
+    from octavo.bench.report.write import write_report
+    from octavo.cli.bench_results import check_places
+
+    comparison = _selected(file, peers, only, loads, rounds, skip_sweep)
+    console = Console()
+
+    def say(line: str) -> None:
+        console.print(line, style="dim", markup=False, highlight=False)
+
+    for line in plan_lines(comparison):
+        say(line)
+    if plan:
+        return 0
+    folder = report or Path(f"compare-{comparison.name}")
+    check_places(output, folder)
+    with measuring(wait_for_lock, say):
+        outcome = compare_engines(comparison, folder / "parts", resume=resume, tell=say)
+    show_document(outcome.document, console)
+    if output is not None:
+        write_json(outcome.document.result, output)
+    console.print(f"report: {write_report(outcome.document, folder)}", markup=False, highlight=False)
+    return 0 if outcome.good else 1
+
+
+def _selected(file: Path, peers: Path | None, only: str | None, loads: str | None, rounds: int | None, skip_sweep: bool) -> Comparison:
+    from octavo.bench.machine import engine_cpus
+    from octavo.bench.peers.description import Places
+    from octavo.bench.peers.plan import load_comparison, select
+
+    places = Places(peers=(peers or envs.peers()).absolute(), model="", cpus=engine_cpus(), python=sys.executable)
+    return select(load_comparison(file, places), only=_names(only), loads=_names(loads), rounds=rounds, skip_sweep=skip_sweep)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo import envs
-from octavo.cli import bench_target as shared
+from octavo.cli.bench_alone import WaitForLock
 
 if TYPE_CHECKING:
     from octavo.bench.peers.plan import Comparison
@@ -26,7 +26,7 @@ def compare(
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be done, and how long it takes, and do nothing.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a comparison that was stopped: keep its finished parts.")] = False,
-    wait_for_lock: shared.WaitForLock = False,
+    wait_for_lock: WaitForLock = False,
     output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
     report: Annotated[
         Path | None,

@@ -15,6 +15,7 @@ _SECRET_FLAGS = re.compile(r"^--?[\w-]*(?:key|token|secret|password|auth)$", re.
 _HEADER = re.compile(r"\b(authorization|x-api-key|cookie)\b(\s*[:=]\s*).*", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(\w+://)[^/@\s]+@")
 HIDDEN = "…"
+_PLAIN = re.compile(rf"[\w@%+=:,./~{HIDDEN}-]+")
 
 
 def without_private(text: str) -> str:
@@ -49,7 +50,7 @@ def command_line(argv: Sequence[str] | None = None) -> str:
             word = f"{name}={HIDDEN}"
         secret = not secret and not joined and bool(_SECRET_FLAGS.match(word))
         words.append(_HEADER.sub(rf"\1\2{HIDDEN}", without_private(word)))
-    return shlex.join(words).replace(f"'{HIDDEN}'", HIDDEN)
+    return " ".join(word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
 
 
 def clean(facts: Any) -> Any:

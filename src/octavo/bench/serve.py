@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -129,6 +130,7 @@ def _outcome(plan: ServePlan, ready: Ready, run: LoadRun, watch: _Watch, rates: 
         result["warnings"].insert(0, f"{ended}.")
     limits = [slo.limit for slo in plan.slos if slo.metric == "itl"]
     side = server_side(run, watch.seen, itl_limits=limits, rates=rates)
+    result["counted"] = dict(Counter(record.counted for record in run.records if record.completed))
     result |= {"server": side.result, "asked": _asked(plan, ready), "energy": watch.meter.energy.as_data(result["output_tokens"])}
     if plan.price_per_hour is not None:
         result["cost"] = cost_data(plan.price_per_hour, result)

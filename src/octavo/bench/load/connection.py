@@ -148,6 +148,8 @@ class Pool:
 
 def reason(error: BaseException) -> str:
     """Why an operation on a socket failed, in the system's words."""
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0 and not isinstance(error, socket.gaierror):
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror | ssl.SSLError):
         return os.strerror(error.errno)
-    return str(error) or type(error).__name__
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

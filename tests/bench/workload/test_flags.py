@@ -33,11 +33,11 @@ def test_by_default_all_requests_come_at_once() -> None:
 
 def test_a_rate_is_poisson_and_burstiness_is_the_gammas_shape() -> None:
     for burstiness, process, variation in ((None, "poisson", 1.0), (1.0, "poisson", 1.0), (0.25, "gamma", 2.0), (4.0, "gamma", 0.5)):
-        load = WorkloadFlags(request_rate=5.0, burstiness=burstiness, num_prompts=10_000, input_len=1, output_len=1).build()
+        load = WorkloadFlags(request_rate=5.0, burstiness=burstiness, num_prompts=4000, input_len=1, output_len=1).build()
         assert load.arrivals.process == process
         gaps = np.diff([r.arrival for r in load.draw(TOKENS)], prepend=0.0)
-        assert gaps.mean() == pytest.approx(0.2, rel=0.06)
-        assert gaps.std() / gaps.mean() == pytest.approx(variation, rel=0.06)
+        assert gaps.mean() == pytest.approx(0.2, rel=0.1)
+        assert gaps.std() / gaps.mean() == pytest.approx(variation, rel=0.1)
 
 
 def test_most_at_a_time_caps_an_open_loop_and_makes_a_closed_one_without_a_rate() -> None:

@@ -181,15 +181,15 @@ def test_parts_of_one_key_are_one_text(smollm2: Tokens) -> None:
 
 def test_a_file_of_text_and_a_field_of_jsonl(tmp_path: Path, smollm2: Tokens) -> None:
     (tmp_path / "a.txt").write_text("One two three four five.", encoding="utf-8")
-    (tmp_path / "b.jsonl").write_text('{"body": "One two three."}\n\n{"body": "Four five."}\n', encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"body": "One two\u2028three."}\n\n{"body": "Four five."}\n', encoding="utf-8")
     assert read_prompt_file("a.txt", folder=tmp_path).text == "One two three four five."
-    assert read_prompt_file("b.jsonl", "body", tmp_path).text == "One two three.\n\nFour five."
+    assert read_prompt_file("b.jsonl", "body", tmp_path).text == "One two\u2028three.\n\nFour five."
     kind = {"name": "k", "prompt_tokens": 30, "output_tokens": 1, "max_tokens": 1, "prompt": {"file": "b.jsonl", "field": "body"}}
     tables = {"name": "w", "arrivals": {"process": "at_once"}, "requests": [kind]}
     load = parse_workload(tables, "w.toml", tmp_path)
     assert parse_workload(load.as_toml(), "again", tmp_path) == load
     text = smollm2.tokenizer.decode(load.draw(smollm2)[0].prompt_token_ids)
-    assert text.count("two three") > 1, "a short text begins again"
+    assert text.count("Four five") > 1, "a short text begins again"
 
 
 @pytest.mark.parametrize(

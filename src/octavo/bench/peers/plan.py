@@ -13,7 +13,8 @@ from octavo.bench.measures.slo import Slo, parse_slos
 from octavo.bench.peers.description import Places, ServerDescription, load_description
 from octavo.bench.strict_table import StrictTable, read_toml
 from octavo.bench.workload.arrivals import Arrivals
-from octavo.bench.workload.lengths import MAX_TOKENS, Fixed
+from octavo.bench.workload.bounds import MAX_TOKENS
+from octavo.bench.workload.lengths import Fixed
 from octavo.bench.workload.requests import RequestKind, Workload
 from octavo.errors import InvalidRequestError
 

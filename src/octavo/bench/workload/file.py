@@ -8,17 +8,23 @@ from typing import Any
 
 from octavo.bench.strict_table import StrictTable, read_toml
 from octavo.bench.workload.arrivals import PROCESSES, STEADY, Arrivals
-from octavo.bench.workload.lengths import MAX_TOKENS, MAX_WEIGHT, read_lengths
+from octavo.bench.workload.bounds import (
+    MAX_BURSTINESS,
+    MAX_CONCURRENCY,
+    MAX_PREFIXES,
+    MAX_RATE,
+    MAX_REQUESTS,
+    MAX_SECONDS,
+    MAX_SEED,
+    MAX_TOKENS,
+    MAX_WEIGHT,
+    MIN_BURSTINESS,
+    MIN_RATE,
+)
+from octavo.bench.workload.lengths import read_lengths
 from octavo.bench.workload.requests import RequestKind, SharedPrefix, Tenant, Workload
 from octavo.bench.workload.text import read_prompt
-from octavo.bench.workload.trace import MAX_SECONDS, Trace, read_trace
-
-MAX_REQUESTS = 1_000_000
-MIN_RATE = 1e-6
-MAX_RATE = 1e6
-MAX_CONCURRENCY = 65536
-MAX_PREFIXES = 65536
-MAX_SEED = 2**63 - 1
+from octavo.bench.workload.trace import Trace, read_trace
 
 
 def load_workload(path: Path) -> Workload:
@@ -79,7 +85,7 @@ def _read_arrivals(top: StrictTable, trace: Trace | None) -> Arrivals:
     arrivals = Arrivals(
         process=process,
         rate=rate,
-        burstiness=table.number("burstiness", 0.001, 1000) if process == "gamma" else 1.0,
+        burstiness=table.number("burstiness", MIN_BURSTINESS, MAX_BURSTINESS) if process == "gamma" else 1.0,
         end_rate=table.number("end_rate", MIN_RATE, MAX_RATE) if ramp else 0.0,
         duration=table.number("duration", 1e-3, MAX_SECONDS) if ramp and table.holds("duration") else None,
         concurrency=table.integer("concurrency", 1, MAX_CONCURRENCY) if process == "closed" else 0,

@@ -11,6 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from octavo.bench.workload.bounds import (
+    MAX_BURSTINESS,
+    MAX_CONCURRENCY,
+    MAX_REQUESTS,
+    MAX_SEED,
+    MAX_TOKENS,
+    MIN_BURSTINESS,
+    MIN_RATE,
+)
 from octavo.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -22,11 +31,6 @@ if TYPE_CHECKING:
 OF_FILES = ("workload", "request_rate", "num_prompts", "seed")
 """Flags that go with --workload."""
 NUM_PROMPTS, INPUT_LEN, OUTPUT_LEN = 100, 128, 128
-MAX_REQUESTS = 1_000_000
-MAX_BURSTINESS = 1000.0
-MAX_LEN = 2**20
-MAX_CONCURRENCY = 65536
-MAX_SEED = 2**63 - 1
 
 
 def load_flag(doc: str, low: float | None = None, high: float | None = None) -> Any:
@@ -39,15 +43,17 @@ class WorkloadFlags:
     """What the command line says about the load; None: nothing."""
 
     workload: str | None = load_flag("The load, a TOML file (docs/benchmarking.md); --request-rate, --num-prompts and --seed change it.")
-    request_rate: float | None = load_flag("Requests a second, Poisson; inf (the default): all at once.", 1e-6, math.inf)
+    request_rate: float | None = load_flag("Requests a second, Poisson; inf (the default): all at once.", MIN_RATE, math.inf)
     burstiness: float | None = load_flag(
-        "Shape of the gaps' gamma distribution: under 1 in bursts, 1 (the default) Poisson, above it more regular.", 0.001, MAX_BURSTINESS
+        "Shape of the gaps' gamma distribution: under 1 in bursts, 1 (the default) Poisson, above it more regular.",
+        MIN_BURSTINESS,
+        MAX_BURSTINESS,
     )
     num_prompts: int | None = load_flag(f"Requests; by default {NUM_PROMPTS}, or the file's.", 1, MAX_REQUESTS)
-    input_len: int | None = load_flag(f"Tokens of each prompt, after --random-prefix-len; by default {INPUT_LEN}.", 1, MAX_LEN)
-    output_len: int | None = load_flag(f"Tokens of each answer; by default {OUTPUT_LEN}.", 1, MAX_LEN)
+    input_len: int | None = load_flag(f"Tokens of each prompt, after --random-prefix-len; by default {INPUT_LEN}.", 1, MAX_TOKENS)
+    output_len: int | None = load_flag(f"Tokens of each answer; by default {OUTPUT_LEN}.", 1, MAX_TOKENS)
     random_range_ratio: float | None = load_flag("Spread both lengths uniformly from length × (1 - r) to length × (1 + r).", 0, 0.999)
-    random_prefix_len: int | None = load_flag("Tokens that all prompts begin with, beyond --input-len.", 0, MAX_LEN)
+    random_prefix_len: int | None = load_flag("Tokens that all prompts begin with, beyond --input-len.", 0, MAX_TOKENS)
     max_concurrency: int | None = load_flag("Most requests at a time; without --request-rate, clients in closed loop.", 1, MAX_CONCURRENCY)
     prompt: str | None = load_flag("What prompts are made of: random (the default), text (built in), or a text file.")
     seed: int | None = load_flag("Of arrivals, lengths and prompts; by default 0, or the file's.", 0, MAX_SEED)

@@ -9,10 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from octavo.bench.strict_table import StrictTable
-
-MAX_TOKENS = 2**20
-"""Most tokens that any length may name."""
-MAX_WEIGHT = 1e9
+from octavo.bench.workload.bounds import MAX_TOKENS, MAX_WEIGHT
 
 
 class Lengths(Protocol):

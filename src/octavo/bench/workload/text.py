@@ -64,7 +64,7 @@ def read_prompt_file(file: str, name: str | None = None, folder: Path = Path()) 
     if len(text) > MAX_CHARACTERS:
         raise _refusal(path, f"it has {len(text)} characters: at most {MAX_CHARACTERS}")
     if name is not None:
-        text = "\n\n".join(_field(path, number, line, name) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+        text = "\n\n".join(_field(path, number, line, name) for number, line in enumerate(text.split("\n"), 1) if line.strip())
     if not text.strip():
         raise _refusal(path, "it has no text")
     return PromptText(file=file, field=name, text=text)

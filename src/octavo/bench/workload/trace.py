@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import hashlib
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
 
 from octavo.bench.strict_table import StrictTable
-from octavo.bench.workload.lengths import MAX_TOKENS
+from octavo.bench.workload.bounds import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS
 from octavo.bench.workload.text import PromptText, read_prompt
 from octavo.errors import InvalidRequestError
 
@@ -29,8 +30,6 @@ INPUTS = ("input_length", "input_tokens", "prompt_tokens", "Request tokens", "Co
 OUTPUTS = ("output_length", "output_tokens", "completion_tokens", "Response tokens", "GeneratedTokens")
 KINDS = ("kind", "type", "Log Type")
 TENANTS = ("tenant", "user")
-MAX_ROWS = 1_000_000
-MAX_SECONDS = 1e9
 MAX_SPEEDUP = 1e6
 
 
@@ -119,8 +118,8 @@ def _read_rows(path: Path, time_unit: str | None, block_size: int, start: float,
     read = [_Line(path, number, values).row(time_unit, block_size) for number, values in lines]
     if not read:
         raise InvalidRequestError(f"{path}: it has no requests", field="workload")
-    if len(read) > MAX_ROWS:
-        raise InvalidRequestError(f"{path}: it has {len(read)} requests: at most {MAX_ROWS}", field="workload")
+    if len(read) > MAX_REQUESTS:
+        raise InvalidRequestError(f"{path}: it has {len(read)} requests: at most {MAX_REQUESTS}", field="workload")
     read.sort(key=lambda row: row.time)  # stable: requests of one time stay in the file's order
     origin = read[0].time + start
     end = math.inf if duration is None else origin + duration
@@ -145,7 +144,7 @@ def _json_lines(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]
 
 def _csv_lines(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Numbers and dates are strings here: ``_Line`` takes both."""
-    reader = csv.DictReader(text.splitlines())
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     try:
         for values in reader:
             yield reader.line_num, {key: value for key, value in values.items() if isinstance(key, str) and value is not None}

@@ -155,7 +155,9 @@ def _counting(run: LoadRun) -> list[str]:
 
 
 def _server_facts(plan: ServePlan, seen: Observation) -> dict[str, Any]:
-    facts: dict[str, Any] = {"engine": seen.engine, "version": seen.version, **(seen.facts or {})}
+    told = dict(seen.facts or {})
+    told["info"] = {name: value for name, value in told.get("info", {}).items() if name not in ("details", "phases")}  # pages of them
+    facts: dict[str, Any] = {"engine": seen.engine, "version": seen.version, **told}
     if plan.server is not None:
         memory = plan.server.memory
         facts |= {"command": list(plan.server_command), "startup_s": plan.server.startup_seconds}

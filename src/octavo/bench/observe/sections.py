@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,20 +9,19 @@ from octavo.bench.load.records import LoadRun
 from octavo.bench.observe.attribution import Attribution, Spike
 from octavo.bench.observe.causes import CAUSES
 from octavo.bench.observe.observation import Observation
-from octavo.bench.observe.timeline import Line, in_flight, per_second, server_line, thinned
+from octavo.bench.observe.timeline import Line, in_flight, server_line, thinned
 from octavo.bench.report.document import Chart, Limit, Section, Series, Table
-from octavo.bench.stats import median
 
 GROUP = "time"
 SECONDS = "seconds after the start"
 
 
 def observation_section(run: LoadRun, seen: Observation, spikes: Attribution, result: Mapping[str, Any]) -> Section:
-    """Charts over one axis of time, what caused the spikes, and means over the run; where the server tells nothing, the client's own.
+    """Charts over the axis of time of the client's own (octavo.bench.report.serve_charts), what caused the spikes, means over the run.
 
     ``result``: as octavo.bench.observe.server, server_result.
     """
-    charts = [_first_tokens(run), _between_tokens(run), _spikes(spikes), _requests(run, seen), _pool(run, seen)]
+    charts = [_spikes(spikes), _requests(run, seen), _pool(run, seen)]
     tables = [table for table in (_means(result), _causes(spikes)) if table.rows]
     return Section(heading="The server's side", text=_words(seen), tables=tables, charts=[chart for chart in charts if chart.series])
 
@@ -38,27 +36,6 @@ def _words(seen: Observation) -> list[str]:
             f"The server's clock is {1000 * seen.clock_offset:+.1f} ms from the client's, give or take {1000 * seen.clock_error:.1f} ms."
         )
     return words + seen.notes
-
-
-def _first_tokens(run: LoadRun) -> Chart:
-    records = [record for record in run.records if record.chunks]
-    labels = [f"request {record.index}: {1000 * record.ttft:.0f} ms" for record in records]
-    x, y = [record.scheduled for record in records], [1000 * record.ttft for record in records]
-    series = [Series(name="request", x=x, y=y, labels=labels)] if records else []
-    return Chart(
-        title="Time to first token, by when it was to be sent", kind="scatter", x_label=SECONDS, y_label="ms", series=series, group=GROUP
-    )
-
-
-def _between_tokens(run: LoadRun) -> Chart:
-    ends, gaps = [], []
-    for record in run.records:
-        for before, chunk in itertools.pairwise(record.chunks):
-            ends.append(chunk.time)
-            gaps.append(1000 * (chunk.time - before.time))
-    lines = {"max": per_second(ends, gaps, run.seconds, max), "p50": per_second(ends, gaps, run.seconds, median)}
-    series = [_series(name, line) for name, line in lines.items() if line.told]
-    return Chart(title="Between tokens, of each second", kind="line", x_label=SECONDS, y_label="ms", series=series, group=GROUP)
 
 
 def _spikes(spikes: Attribution) -> Chart:

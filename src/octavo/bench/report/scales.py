@@ -64,8 +64,9 @@ def linear_domain(values: Iterable[float], count: int = 5, zero: bool = True) ->
     low, high = min(found), max(found)
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    if low == high:
-        return (low - 0.5, high + 0.5) if low else (0.0, 1.0)
+    if high - low <= max(1e-9 * max(abs(low), abs(high)), 1e-99):  # one value, as far as ticks can tell
+        pad = max(0.5, 1e-3 * abs(low))
+        return (low - pad, high + pad) if abs(low) > 1e-99 else (0.0, 1.0)
     step = nice_step(low, high, count)
     return math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
 

@@ -84,7 +84,7 @@ def latency_tables(result: Result) -> list[Table]:
     rows: list[list[Cell]] = [latency_row(name, result[key]) for key, name in METRICS.items()]
     waited = result["client"]["queueing_ms"]
     if waited is not None:
-        rows.append(latency_row("of it in the client", waited))
+        rows.append(latency_row("… in the client", waited))
     columns = ["ms", *_STATISTICS, "p99, 95 % confidence", "samples"]
     few = any(result[key] and result[key]["few"] for key in METRICS)
     note = "Fewer than 100 requests: p99 is all but the maximum." if few else ""

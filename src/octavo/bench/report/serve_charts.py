@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.bench.load.records import LoadRun, RequestRecord
+from octavo.bench.observe.timeline import Line, per_second
 from octavo.bench.report.document import Chart, Limit, Series
+from octavo.bench.stats import percentile
 
 TIME = "time"
 """The group of all charts over the time of a run, those of the server's side too."""
+SECONDS = "seconds after the start"
 _CURVE = 500
 _MOST_KINDS = 4
 
@@ -77,7 +79,7 @@ def _ttft_chart(run: LoadRun, result: Mapping[str, Any]) -> Chart:
     return Chart(
         title="Time to first token",
         kind="scatter",
-        x_label="seconds",
+        x_label=SECONDS,
         y_label="ms from the scheduled send",
         series=[*series, *_not_completed(run)],
         limits=limits,
@@ -96,22 +98,32 @@ def _not_completed(run: LoadRun) -> list[Series]:
 
 
 def _itl_chart(run: LoadRun, result: Mapping[str, Any]) -> Chart:
-    gaps: dict[int, list[float]] = defaultdict(list)
+    times: list[float] = []
+    gaps: list[float] = []
     for record in run.records:
-        times = [chunk.time for chunk in record.chunks for _ in range(chunk.tokens)][1:]
-        for time, gap in zip(times, record.gaps, strict=True):
-            gaps[int(time)].append(1000 * gap)
-    seconds = sorted(gaps)
-    x = [second + 0.5 for second in seconds]
-    statistics = {"median": 50, "p99": 99, "longest": 100}
-    series = [
-        Series(name=name, x=x, y=[float(np.percentile(gaps[second], percent)) for second in seconds])
-        for name, percent in statistics.items()
-    ]
+        times += [chunk.time for chunk in record.chunks for _ in range(chunk.tokens)][1:]
+        gaps += [1000 * gap for gap in record.gaps]
+    picks: dict[str, Callable[[list[float]], float]] = {
+        "median": lambda cell: percentile(cell, 50),
+        "p99": lambda cell: percentile(cell, 99),
+        "longest": max,
+    }
     limits = [Limit(value=each["limit_ms"], label=each["slo"]) for each in result["slos"] if each["metric"] == "itl"]
     return Chart(
-        title="Time between tokens, by the second", kind="line", x_label="seconds", y_label="ms", series=series, limits=limits, group=TIME
+        title="Time between tokens, by the second",
+        kind="line",
+        x_label=SECONDS,
+        y_label="ms",
+        series=[_middles(name, per_second(times, gaps, run.seconds, pick)) for name, pick in picks.items()],
+        limits=limits,
+        group=TIME,
     )
+
+
+def _middles(name: str, line: Line) -> Series:
+    """A value for each interval, at its middle."""
+    half = line.times[1] / 2 if len(line.times) > 1 else 0.5
+    return Series(name=name, x=[time + half for time in line.times], y=line.values)
 
 
 def _in_flight_chart(run: LoadRun) -> Chart:
@@ -121,7 +133,7 @@ def _in_flight_chart(run: LoadRun) -> Chart:
     series = [_count_over_time("sent, not over", at_server)]
     if run.open_loop and any(sent - scheduled > 0.05 for scheduled, sent in waiting):
         series.append(_count_over_time("due, not sent yet", waiting))
-    return Chart(title="Requests in flight", kind="steps", x_label="seconds", y_label="requests", series=series, group=TIME)
+    return Chart(title="Requests in flight", kind="steps", x_label=SECONDS, y_label="requests", series=series, group=TIME)
 
 
 def _end(record: RequestRecord, run: LoadRun) -> float:
@@ -143,10 +155,9 @@ def _count_over_time(name: str, spans: Sequence[tuple[float, float]]) -> Series:
 
 
 def _tokens_chart(run: LoadRun) -> Chart:
-    length = max(1, math.ceil(run.seconds))
-    counts = [0] * length
-    for record in run.records:
-        for chunk in record.chunks:
-            counts[min(int(chunk.time), length - 1)] += chunk.tokens
-    series = [Series(name="output tokens", x=[second + 0.5 for second in range(length)], y=counts)]
-    return Chart(title="Output tokens by the second", kind="line", x_label="seconds", y_label="tokens / s", series=series, group=TIME)
+    chunks = [chunk for record in run.records for chunk in record.chunks]
+    line = per_second([chunk.time for chunk in chunks], [float(chunk.tokens) for chunk in chunks], run.seconds, sum)
+    width = line.times[1] if len(line.times) > 1 else 1.0
+    rates = Line(line.times, [0.0 if count is None else count / width for count in line.values])
+    series = [_middles("output tokens", rates)]
+    return Chart(title="Output tokens by the second", kind="line", x_label=SECONDS, y_label="tokens / s", series=series, group=TIME)

@@ -80,6 +80,7 @@ def show_table(table: Table, console: Console) -> None:
 def _headers(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Sequence[str]:
     """The headers, broken into lines, as few as let the table be ``width`` wide; words are broken too where they must."""
     cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
+    cells = [cell if cell <= _SHORT else _SHORT // 2 for cell in cells]  # long texts are broken
     for limit in (1000, 12, 8, 6, 5):
         broken = [_broken(column, max(limit, cell)) for column, cell in zip(columns, cells, strict=True)]
         widths = [max(cell, *map(len, header.split("\n"))) for cell, header in zip(cells, broken, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -58,8 +58,16 @@ class SweepPlan:
     slos: tuple[Slo, ...]
     input_len: int
     output_len: int
-    options: dict[str, Any] = field(default_factory=dict)
-    expected_seconds: float = 240.0
+    options: dict[str, Any]
+    """Of octavo.bench.sweep.settings.SweepSettings, where they are not its defaults."""
+    expected_seconds: float
+    """For one engine, for the plan."""
+
+    def workload(self) -> Workload:
+        """Its lengths; rate, number and seed are the sweep's to choose."""
+        output = Fixed(self.output_len)
+        kind = RequestKind(name="sweep", prompt_tokens=Fixed(self.input_len), output_tokens=output, max_tokens=output)
+        return Workload(name="sweep", arrivals=Arrivals(process="closed", concurrency=1), requests=(kind,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,10 +233,15 @@ def _read_load(table: StrictTable) -> Load:
 
 
 def _read_sweep(table: StrictTable) -> SweepPlan:
+    whole = {"requests_per_verdict": (20, 1_000_000), "confirm": (0, 100), "warmup": (1, 10_000)}
+    parts = {"min_rate": (1e-3, 1e5), "max_rate": (1e-3, 1e5), "resolution": (0.002, 1.0), "confidence": (0.5, 0.9999)}
+    options: dict[str, Any] = {key: table.integer(key, low, high) for key, (low, high) in whole.items() if table.holds(key)}
+    options |= {key: table.number(key, low, high) for key, (low, high) in parts.items() if table.holds(key)}
     plan = SweepPlan(
         slos=parse_slos(table.text("slo")),
         input_len=table.integer("input_len", 1, MAX_TOKENS),
         output_len=table.integer("output_len", 1, MAX_TOKENS),
+        options=options,
         expected_seconds=table.number("expected_seconds", 0, 86400, 240.0),
     )
     table.close()

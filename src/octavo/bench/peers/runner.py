@@ -55,7 +55,12 @@ class Client:
 
     def draw(self, server: ServerDescription, load: Load, seed: int) -> list[DrawnRequest]:
         """The load's requests, as the server can read them."""
-        return load.workload(seed).draw(self.tokens, as_text=server.prompts == "text" or "chat" in server.endpoint)
+        return load.workload(seed).draw(self.tokens, as_text=as_text(server))
+
+
+def as_text(server: ServerDescription) -> bool:
+    """Whether it is prompted with text, not with ids."""
+    return server.prompts == "text" or "chat" in server.endpoint
 
 
 class Runner:
@@ -90,7 +95,8 @@ class Runner:
             return saved
         result = PartResult(kind=part.kind, engine=part.entrant.label, round=part.round, digest=digest, started=time.time())
         if (why := self._unstartable.get(part.server.name + part.server.variant)) is not None:
-            result.failure = f"left out, because it did not start before: {why}"
+            result.failure = why
+            self._tell(f"{part.name}: left out, because it did not start before")
             return result
         self._tell(f"{part.name}: starting")
         self._measure(part, result)
@@ -105,7 +111,7 @@ class Runner:
         server = part.server
         result.version = self._version(server)
         log = self._store.folder / f"{part.name}.log"
-        process = ServerProcess(server.command, server.ready_url, server.env, log, name=part.entrant.label)
+        process = ServerProcess(server.command, server.ready_url, server.env, log, name="its server")
         quiet = Quiet()
         try:
             process.start()
@@ -114,10 +120,14 @@ class Runner:
             return
         try:
             result.startup_s = process.startup_seconds
-            target, result.notes = self._client.get_ready(server)
+            ready = self._client.get_ready(server)
+            result.notes = ready.notes
             with quiet:
-                self._offer(target, server, WARM_UP, WARM_UP_SEED)
-                self._loads(part, target, process, result)
+                self._offer(ready.target, server, WARM_UP, WARM_UP_SEED)
+                if part.kind == "round":
+                    self._loads(part, ready.target, process, result)
+                else:
+                    self._sweep(part, ready, process, result)
             result.unquiet = quiet.during.words(f"in {part.name}") if quiet.during else None
         except OctavoError as error:
             result.failure = str(error)
@@ -141,8 +151,23 @@ class Runner:
             efficiency = time_average(server_line(seen, run.seconds, "kv_efficiency"), run.seconds)
             result.loads[load.name] = LoadResult(result=measure(run, slos), kv_efficiency=efficiency)
             process.settle()
-            if process.failure() is not None:
+            if run.interrupted is not None or process.failure() is not None:
+                result.failure = run.interrupted
                 return
+
+    def _sweep(self, part: Part, ready: Ready, process: ServerProcess, result: PartResult) -> None:
+        """The search for the highest rate. One that ended early is a failure."""
+        from octavo.bench.peers.sweeping import sweep_engine
+
+        plan = self._comparison.sweep
+        assert plan is not None
+        swept = sweep_engine(plan, self._comparison.seed_of(part), ready, self._client.tokens, as_text(part.server), self._tell)
+        result.sweep, result.kv_efficiency = swept
+        process.settle()
+        if (why := swept.result["interrupted"]) is not None:
+            if "SIGINT" in why:
+                raise Interrupted
+            result.failure = f"the sweep ended early: {why}"
 
     def _offer(self, target: Target, server: ServerDescription, load: Load, seed: int) -> LoadRun:
         """Raises Interrupted when SIGINT ended the run; a server's death ends it too, and is seen by whoever looks at the process."""

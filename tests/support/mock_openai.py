@@ -49,6 +49,8 @@ class Script:
     """Chunks, by number, that carry tokens but no text yet: the start of a character."""
     stop_short: int | None = None
     """Tokens after which it stops, whatever max_tokens says."""
+    finish_reason: str | None = None
+    """None: "length", or "stop" where it stops short."""
     usage: bool = True
     """Knows stream_options.include_usage."""
     continuous_usage: bool = True
@@ -251,7 +253,7 @@ def _events(script: Script, body: dict[str, Any], chat: bool) -> Iterator[dict[s
         held += tokens
         text, held = ("", held) if number in script.textless else (script.token_text * held, 0)
         last = first + tokens == total
-        reason = ("stop" if script.stop_short is not None else "length") if last else None
+        reason = (script.finish_reason or ("stop" if script.stop_short is not None else "length")) if last else None
         content: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
         choice = {"index": 0, **content, "finish_reason": reason}
         if script.token_ids and body.get("return_token_ids"):

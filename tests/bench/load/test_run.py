@@ -198,6 +198,8 @@ def test_streams_of_every_form(fields: dict[str, object]) -> None:
         ({"drop_at": 2}, "failed", "the connection was closed in the middle of the answer"),
         ({"error_at": 2}, "failed", "error in the stream: the mock says no"),
         ({"malformed_at": 2}, "failed", "malformed stream: Input data was truncated"),
+        ({"finish_reason": "timeout"}, "expired", "the server ended the answer at a deadline"),
+        ({"finish_reason": "abort"}, "failed", "the server aborted the answer"),
         ({"lies": True}, "failed", "no stream of events but application/json: {'object': 'list'}"),
     ],
 )

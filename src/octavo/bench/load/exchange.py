@@ -12,6 +12,12 @@ from octavo.bench.load.sse import Event, EventReader
 
 REFUSALS = (429, 503)
 DEADLINES = (408, 504)
+ENDS: dict[str, tuple[Failure, str]] = {
+    "timeout": ("expired", "the server ended the answer at a deadline"),
+    "abort": ("failed", "the server aborted the answer"),
+    "error": ("failed", "the server ended the answer with an error"),
+}
+"""Finish reasons of answers that are not whole: Octavo's, and vLLM's."""
 MAX_ERROR_BODY = 65536
 
 
@@ -112,6 +118,8 @@ class Exchange:
         """[DONE], or the end of a stream that has none: then it must have told why it stops."""
         if not done and self.record.finish_reason is None:
             return self.fail(when + self._started, "failed", "the stream ended before the answer did")
+        if (ended := ENDS.get(self.record.finish_reason or "")) is not None:
+            return self.fail(when + self._started, *ended)
         if not any(piece.text for piece in self._pieces):
             return self.fail(when + self._started, "failed", "an answer without text")
         self.record.ended = when

@@ -14,6 +14,7 @@ from octavo.bench.load.records import LoadRun, RequestRecord
 from octavo.bench.measures.confidence import Floats, Ints, percentile_interval
 from octavo.bench.measures.result import ClientResult, FailureGroup, Measures, ServeResult, SloResult, Statistics, WrongLength
 from octavo.bench.measures.slo import Slo, all_attained
+from octavo.bench.stats import percentile
 
 ENOUGH_FOR_P99 = 100
 _EXAMPLES = 10
@@ -224,6 +225,8 @@ def _client(run: LoadRun, offered: Sequence[RequestRecord]) -> ClientResult:
         cpu_share=client.cpu_share,
         peak_in_flight=client.peak_in_flight,
         queueing_ms=_of_requests(waits) if run.open_loop else None,
+        send_lag_p99_ms=1000 * percentile(client.send_lag, 99) if client.send_lag else None,
+        loop_lag_p99_ms=1000 * percentile([late for _, late in client.loop_lag], 99) if client.loop_lag else None,
         loop_lag_max_ms=1000 * max((late for _, late in client.loop_lag), default=0.0),
         bottleneck=client.bottleneck,
     )

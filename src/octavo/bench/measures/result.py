@@ -76,6 +76,9 @@ class ClientResult(msgspec.Struct, kw_only=True, frozen=True):
     peak_in_flight: int
     queueing_ms: Statistics | None
     """From the scheduled send to the actual one: already part of every latency, and shown apart. Null in a closed loop."""
+    send_lag_p99_ms: float | None
+    """How late requests were sent, but for those that waited at a cap; null in a closed loop."""
+    loop_lag_p99_ms: float | None
     loop_lag_max_ms: float
     """How late its event loop was at worst."""
     bottleneck: str | None

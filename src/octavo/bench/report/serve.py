@@ -138,6 +138,8 @@ def throughput_table(result: Result) -> Table:
         ["most in flight", result["client"]["peak_in_flight"]],
         ["window, s", result["window_s"]],
         ["client, share of a core", result["client"]["cpu_share"]],
+        ["client, late in sending, p99 ms", result["client"]["send_lag_p99_ms"]],
+        ["client, late by its heartbeat, p99 ms", result["client"]["loop_lag_p99_ms"]],
     ]
     rows += _cost_rows(result.get("cost")) + _energy_rows(result.get("energy"))
     note = "Rates are means over the window, from time 0 to the end of the last request."

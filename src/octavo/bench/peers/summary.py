@@ -42,7 +42,7 @@ def columns(comparison: Comparison) -> list[Column]:
     """In the order of the table."""
     found = [column for load in comparison.loads for figure in load.shows for column in _of_load(load, figure)]
     if comparison.sweep is not None:
-        found.append(Column("max_qps", "requests/s at the SLO", _max_qps, "sweep"))
+        found.append(Column("max_qps", "max QPS at the SLO", _max_qps, "sweep"))
         found.append(Column("kv_efficiency_at_slo", "KV efficiency there", lambda part: part.kv_efficiency, "sweep"))
     if comparison.loads:
         found.append(Column("peak_memory_mib", "peak memory, MiB", lambda part: _mib(part.peak_memory)))

@@ -77,24 +77,27 @@ def axis_names(x_label: str, y_label: str, width: int, height: int) -> str:
     return "".join(parts)
 
 
-def limit(limit: Limit, x: Scale, y: Scale) -> str:
-    """A dashed line with its name; beyond the axis, an arrow and the name at its end."""
-    if limit.axis == "y":
-        if not y.low <= limit.value <= y.high:
-            arrow = "↑" if limit.value > y.high else "↓"
-            return words(
-                f"{arrow} {limit.label}", x.end, y.end - 6 if arrow == "↑" else y.start - 6, text_anchor="end", class_="limit-label"
-            )
-        at = y.place(limit.value)
-        line = tag("path", d=f"M{marks.place(x.start)} {marks.place(at)}H{marks.place(x.end)}", class_="limit")
-        return line + words(limit.label, x.end - 2, at - 5 if at > y.end + 14 else at + 15, text_anchor="end", class_="limit-label")
-    if not x.low <= limit.value <= x.high:
-        return words(
-            f"{limit.label} →" if limit.value > x.high else f"← {limit.label}", x.end, y.end - 6, text_anchor="end", class_="limit-label"
-        )
-    at = x.place(limit.value)
+def limit(each: Limit, x: Scale, y: Scale, row: int = 0) -> str:
+    """A dashed line with its name; beyond the axis, an arrow and the name at its end. ``row``: of the name, where several stand on top."""
+    return _across(each, x, y) if each.axis == "y" else _upright(each, x, y, row)
+
+
+def _across(each: Limit, x: Scale, y: Scale) -> str:
+    if not y.low <= each.value <= y.high:
+        arrow, at = ("↑", y.end - 6) if each.value > y.high else ("↓", y.start - 6)
+        return words(f"{arrow} {each.label}", x.end, at, text_anchor="end", class_="limit-label")
+    at = y.place(each.value)
+    line = tag("path", d=f"M{marks.place(x.start)} {marks.place(at)}H{marks.place(x.end)}", class_="limit")
+    return line + words(each.label, x.end - 2, at - 5 if at > y.end + 14 else at + 15, text_anchor="end", class_="limit-label")
+
+
+def _upright(each: Limit, x: Scale, y: Scale, row: int) -> str:
+    if not x.low <= each.value <= x.high:
+        named = f"{each.label} →" if each.value > x.high else f"← {each.label}"
+        return words(named, x.end, y.end - 6, text_anchor="end", class_="limit-label")
+    at, top = x.place(each.value), min(y.start, y.end)
     line = tag("path", d=f"M{marks.place(at)} {marks.place(y.start)}V{marks.place(y.end)}", class_="limit")
-    after = at + LETTER * len(limit.label) < x.end
+    after = at + LETTER * len(each.label) < x.end
     return line + words(
-        limit.label, at + (5 if after else -5), min(y.start, y.end) + 12, text_anchor="start" if after else "end", class_="limit-label"
+        each.label, at + (5 if after else -5), top + 12 + 15 * row, text_anchor="start" if after else "end", class_="limit-label"
     )

@@ -31,7 +31,7 @@ def draw(chart: Chart, width: int = WIDE, x_range: tuple[float, float] | None = 
         else:
             content = marks.line(index, series, x, y, chart.kind == "steps", many)
         parts.append(group(index, series, content))
-    parts += [limit(each, x, y) for each in chart.limits]
+    parts += [limit(each, x, y, row) for row, each in enumerate(chart.limits)]
     if not any(True for series in shown for _ in marks.runs(series)):
         parts.append(words("no data", (x.start + x.end) / 2, (y.start + y.end) / 2, text_anchor="middle", class_="label"))
     parts.append(axis_names(chart.x_label, chart.y_label, width, height))

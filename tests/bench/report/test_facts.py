@@ -121,11 +121,15 @@ def test_a_machine_without_those_files_is_described_too(tmp_path: Path) -> None:
 
 
 def test_a_section_has_a_row_a_fact_with_units() -> None:
-    section = facts_section({"date": "today", "machine": {"memory_bytes": 2**30, "measured": {"read_bytes_s": 4.25e10}, "none": None}})
+    machine = {"memory_bytes": 2**30, "measured": {"read_bytes_s": 4.25e10, "cpus": [0, 1]}, "none": None, "empty": []}
+    section = facts_section({"date": "today", "machine": machine, "server": {"command": ["vllm", "serve"], "port": 8000, "gc": False}})
     assert section.tables[0].rows == [
         ["run", "date", "today"],
-        ["machine", "memory", "1,024.0 MiB"],
-        ["", "measured: read", "42.5 GB/s"],
+        ["machine", "memory", "1,024 MiB"],
+        ["", "measured", "read 42.5 GB/s, cpus 0, 1"],
+        ["server", "command", "vllm serve"],
+        ["", "port", "8000"],
+        ["", "gc", "no"],
     ]
 
 

@@ -18,8 +18,8 @@ _UNITS: tuple[tuple[str, float, str], ...] = (
 
 
 def facts_section(facts: Mapping[str, Any]) -> Section:
-    """A row a fact, under the name of its group."""
-    rows = [[group if first else "", name, value] for group, entries in _groups(facts) for first, name, value in _marked(entries)]
+    """A row a fact, under the name of its group; what is nested deeper stands in one row."""
+    rows = [[name if i == 0 else "", *entry] for name, entries in _groups(facts) for i, entry in enumerate(entries)]
     return Section(
         heading="What makes it checkable",
         text=["Where and with what it was measured. The same command with the same seeds sends the same requests at the same times."],
@@ -28,27 +28,11 @@ def facts_section(facts: Mapping[str, Any]) -> Section:
 
 
 def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    loose = [(_words(name), _value(name, value)) for name, value in facts.items() if not isinstance(value, Mapping) and value is not None]
-    if loose:
-        yield "run", loose
-    for name, value in facts.items():
-        if isinstance(value, Mapping):
-            entries = list(_flat(value))
-            if entries:
-                yield _words(name), entries
-
-
-def _flat(facts: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in facts.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{_words(name)}: ")
-        elif value is not None:
-            yield before + _words(name), _value(name, value)
-
-
-def _marked(entries: list[tuple[str, str]]) -> Iterator[tuple[bool, str, str]]:
-    for i, (name, value) in enumerate(entries):
-        yield i == 0, name, value
+    loose = {name: value for name, value in facts.items() if not isinstance(value, Mapping)}
+    for group, entries in [("run", loose), *((name, value) for name, value in facts.items() if isinstance(value, Mapping))]:
+        shown = [(_words(name), said) for name, value in entries.items() if (said := _value(name, value))]
+        if shown:
+            yield _words(group), shown
 
 
 def _words(name: str) -> str:
@@ -58,11 +42,17 @@ def _words(name: str) -> str:
 
 
 def _value(name: str, value: Any) -> str:
+    """Nothing for what is not told, and for what is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_words(key)} {said}" for key, each in value.items() if (said := _value(key, each)))
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+        said = [_value(name, each) for each in value]
+        return "; ".join(said) if any(isinstance(each, Mapping) for each in value) else (" " if name == "command" else ", ").join(said)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return text(value)
     for end, divisor, unit in _UNITS:
         if name.endswith(end):
-            return f"{value / divisor:,.1f} {unit}"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+            return f"{text(float(value / divisor))} {unit}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+
+from octavo.bench.report.document import Table
+from octavo.bench.report.markdown import table_markdown
+from octavo.bench.report.terminal import show_table
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A table's cells, as text; the first column is of words, the others of numbers."""
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
-
-    def show(self, console: Console) -> None:
-        """Print it for a person."""
-        table = Table(*self.head, title=self.title, title_justify="left", box=None, pad_edge=False)
-        for column in table.columns[1:]:
-            column.justify = "right"
-        for row in self.rows:
-            table.add_row(*row)
-        console.print(table)
-
-    def markdown(self) -> str:
-        """A Markdown table, under its title."""
-        lines = [self.head, ["---", *["---:"] * (len(self.head) - 1)], *self.rows]
-        return "\n".join([f"{self.title}:", "", *("| " + " | ".join(line) + " |" for line in lines)])
-
-
-def sheets(report: Mapping[str, Any]) -> list[Sheet]:
+def sheets(report: Mapping[str, Any]) -> list[Table]:
     """Fidelity and memory; speed; and what the guard costs, if it ran."""
     found = [_fidelity(report), _speed(report)]
     return [*found, _guard(report["guard"])] if report["guard"] else found
@@ -42,14 +21,14 @@ def sheets(report: Mapping[str, Any]) -> list[Sheet]:
 def show(report: Mapping[str, Any], console: Console) -> None:
     """Print the report for a person."""
     for sheet in sheets(report):
-        sheet.show(console)
+        show_table(sheet, console)
         console.print()
     console.print(verdict(report), soft_wrap=True)
 
 
 def markdown(report: Mapping[str, Any]) -> str:
     """The report, to be pasted into a document."""
-    return "\n\n".join([*(sheet.markdown() for sheet in sheets(report)), verdict(report)])
+    return "\n\n".join([*(table_markdown(sheet) for sheet in sheets(report)), verdict(report)])
 
 
 def verdict(report: Mapping[str, Any]) -> str:
@@ -65,7 +44,7 @@ def _name(run: Mapping[str, Any]) -> str:
     return f"{run['dtype']} {run['scales']}" if run["scales"] else str(run["dtype"])
 
 
-def _fidelity(report: Mapping[str, Any]) -> Sheet:
+def _fidelity(report: Mapping[str, Any]) -> Table:
     head = ["K and V in", "KL, nats", "p99", "same top token", "perplexity", "bytes a token", "tokens a GiB", "… of bf16"]
     rows = [
         [
@@ -80,20 +59,20 @@ def _fidelity(report: Mapping[str, Any]) -> Sheet:
         ]
         for run in report["runs"]
     ]
-    return Sheet(f"Against fp32 K and V, over {report['tokens']:,} tokens", head, rows)
+    return Table(title=f"Against fp32 K and V, over {report['tokens']:,} tokens", columns=head, rows=rows)
 
 
-def _speed(report: Mapping[str, Any]) -> Sheet:
+def _speed(report: Mapping[str, Any]) -> Table:
     contexts = [speed["context"] for speed in report["runs"][0]["speed"]]
     head = ["K and V in", *(f"{what} at {context:,}" for context in contexts for what in ("decode", "prefill"))]
     rows = [
         [_name(run), *(f"{speed[f'{what}_vs_bf16']:.2f} ×" for speed in run["speed"] for what in ("decode", "prefill"))]
         for run in report["runs"]
     ]
-    return Sheet("Speed against bf16, one sequence", head, rows)
+    return Table(title="Speed against bf16, one sequence", columns=head, rows=rows)
 
 
-def _guard(costs: Sequence[Mapping[str, Any]]) -> Sheet:
+def _guard(costs: Sequence[Mapping[str, Any]]) -> Table:
     contexts = [speed["context"] for speed in costs[0]["speed"]]
     head = [
         "guarded",
@@ -108,4 +87,8 @@ def _guard(costs: Sequence[Mapping[str, Any]]) -> Sheet:
         most = max(range(len(share)), key=share.__getitem__)
         percents = [f"{speed[f'{what}_percent']:+.1f} %" for speed in cost["speed"] for what in ("decode", "prefill")]
         rows.append([cost["dtype"], *percents, f"{100 * sum(share) / len(share):.1f} %", f"{100 * share[most]:.1f} %", str(most)])
-    return Sheet("The guard: time a step takes beyond the static one, and the share of vectors with a scale of their own", head, rows)
+    return Table(
+        title="The guard: time a step takes beyond the static one, and the share of vectors with a scale of their own",
+        columns=head,
+        rows=rows,
+    )

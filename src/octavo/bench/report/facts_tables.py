@@ -48,8 +48,8 @@ def _value(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{_words(key)} {said}" for key, each in value.items() if (said := _value(key, each)))
     if isinstance(value, list | tuple):
-        said = [_value(name, each) for each in value]
-        return "; ".join(said) if any(isinstance(each, Mapping) for each in value) else (" " if name == "command" else ", ").join(said)
+        joint = "; " if any(isinstance(each, Mapping) for each in value) else " " if name == "command" else ", "
+        return joint.join(_value(name, each) for each in value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return text(value)
     for end, divisor, unit in _UNITS:

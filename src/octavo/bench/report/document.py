@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Cell = str | int | float | None
-"""Numbers are shown with the digits that matter; None as a dash."""
+Cell = str | bool | int | float | None
+"""Numbers are shown with the digits that matter, None as a dash, a bool as yes or no."""
 
 
 @dataclass(frozen=True, kw_only=True)

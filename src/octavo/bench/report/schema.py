@@ -1,6 +1,7 @@
 """JSON Schemas of what benchmarks write: report.json, and the result in it (which --output writes too), by benchmark.
 
-They are in this package's schemas/, for readers in any language. ``python -m octavo.bench.report.schema`` writes them again.
+They are in this package's schemas/, for readers in any language; that of bench kv, whose result has no types, is written by hand.
+``python -m octavo.bench.report.schema`` writes the others again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from octavo.bench.measures.result import json_schema as serve_schema
+from octavo.bench.peers.result import json_schema as compare_schema
 from octavo.bench.report.data import SCHEMA
 from octavo.bench.report.document import Document
 
@@ -21,7 +23,9 @@ FOLDER = "schemas"
 
 def schemas() -> dict[str, dict[str, Any]]:
     """By file name, made from the types that the results are made of."""
-    return {"report.json": report_schema(), "serve.json": _titled(serve_schema(), "Result of octavo bench serve")}
+    results = {"serve": serve_schema(), "compare": compare_schema()}
+    found = {f"{name}.json": _titled(schema, f"Result of octavo bench {name}") for name, schema in results.items()}
+    return {"report.json": report_schema(), **found}
 
 
 def report_schema() -> dict[str, Any]:

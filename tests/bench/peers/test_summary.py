@@ -129,7 +129,11 @@ def test_what_is_missing_is_said_first() -> None:
 def test_the_document_has_the_table_the_loads_and_the_curves() -> None:
     document = compare_document(comparison(), summarize(comparison(), PARTS), {"date": "today"})
     side, load, sweep, engines = document.sections
-    assert [row[0] for row in side.tables[0].rows] == ["A", "B"] and len(side.tables[0].columns) == 12
+    medians, spreads, ratios = side.tables
+    assert list(medians.columns) == ["", "A", "B"] and len(medians.rows) == len(side.charts) == 11
+    assert medians.rows[0] == ["TTFT p50, ms (load)", 200, 240]
+    assert spreads.rows[0] == ["TTFT p50, ms (load)", "100 … 300", "200 … 400"]
+    assert ratios.rows[0] == ["TTFT p50, ms (load)", 1, 1.2]
     assert load.tables[0].rows[0][:5] == ["A", 1, 4, 0, 50]
     assert sweep.tables[0].rows == [["A", 2.0, 4.0, 0.9, 3, "n"], ["B", 0.0, 0.5, None, 2, "n"]]
     curve = sweep.charts[1]

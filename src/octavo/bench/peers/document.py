@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from octavo.bench.measures.slo import parse_slos
 from octavo.bench.peers.plan import Comparison, Load
-from octavo.bench.peers.result import CompareResult, EngineResult, PartResult
+from octavo.bench.peers.result import CompareResult, EngineResult, FigureResult, PartResult
 from octavo.bench.peers.summary import Column, columns, parts_of
 from octavo.bench.report.document import Cell, Chart, Document, Limit, Section, Series, Table
 from octavo.bench.report.numbers import text
@@ -43,7 +43,7 @@ def _summary(result: CompareResult, shown: Sequence[Column]) -> list[str]:
         f"{result.rounds} rounds in alternating order."
     )
     first = result.engines[0]
-    for column in shown:
+    for column in (column for column in shown if column.told):
         others = [(engine.figures[column.key].ratio, engine.label) for engine in result.engines[1:]]
         told = [f"{label} {text(ratio)} times" for ratio, label in others if ratio is not None]
         if told:
@@ -67,14 +67,20 @@ def _invalid(result: CompareResult) -> list[str]:
 
 
 def _side_by_side(result: CompareResult, shown: Sequence[Column]) -> Section:
-    titles = ["engine", *(column.title for column in shown)]
-    medians = [[engine.label, *(engine.figures[column.key].median for column in shown)] for engine in result.engines]
-    spreads = [[engine.label, *(_spread(engine, column) for column in shown)] for engine in result.engines]
-    ratios = [[engine.label, *(engine.figures[column.key].ratio for column in shown)] for engine in result.engines]
+    titles = ["", *(engine.label for engine in result.engines)]
+
+    def rows(cell: Callable[[FigureResult], Cell]) -> list[list[Cell]]:
+        return [[column.title, *(cell(engine.figures[column.key]) for engine in result.engines)] for column in shown]
+
     tables = [
-        Table(columns=titles, rows=medians, title="Medians over rounds", note="–: the engine does not say, or has no such figure."),
-        Table(columns=titles, rows=spreads, title="Lowest and highest round"),
-        Table(columns=titles, rows=ratios, title=f"Over {result.engines[0].label}'s"),
+        Table(
+            columns=titles,
+            rows=rows(lambda figure: figure.median),
+            title="Medians over rounds",
+            note="–: the engine does not say, or has no such figure.",
+        ),
+        Table(columns=titles, rows=rows(_spread), title="Lowest and highest round"),
+        Table(columns=titles, rows=rows(lambda figure: figure.ratio), title=f"Over {result.engines[0].label}'s"),
     ]
     return Section(heading="Side by side", tables=tables, charts=[_bars(column, result) for column in shown if _told(column, result)])
 
@@ -83,8 +89,7 @@ def _told(column: Column, result: CompareResult) -> bool:
     return any(engine.figures[column.key].median is not None for engine in result.engines)
 
 
-def _spread(engine: EngineResult, column: Column) -> str | None:
-    figure = engine.figures[column.key]
+def _spread(figure: FigureResult) -> Cell:
     return None if figure.median is None else f"{text(figure.low)} … {text(figure.high)}"
 
 

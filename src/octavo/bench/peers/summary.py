@@ -36,6 +36,8 @@ class Column:
     """From one part; None: it has none."""
     kind: str = "round"
     """Of the parts it is read from."""
+    told: bool = True
+    """In the report's first sentences."""
 
 
 def columns(comparison: Comparison) -> list[Column]:
@@ -43,10 +45,10 @@ def columns(comparison: Comparison) -> list[Column]:
     found = [column for load in comparison.loads for figure in load.shows for column in _of_load(load, figure)]
     if comparison.sweep is not None:
         found.append(Column("max_qps", "max QPS at the SLO", _max_qps, "sweep"))
-        found.append(Column("kv_efficiency_at_slo", "KV efficiency there", lambda part: part.kv_efficiency, "sweep"))
+        found.append(Column("kv_efficiency_at_slo", "KV efficiency there", lambda part: part.kv_efficiency, "sweep", told=False))
     if comparison.loads:
-        found.append(Column("peak_memory_mib", "peak memory, MiB", lambda part: _mib(part.peak_memory)))
-        found.append(Column("startup_s", "start-up, s", lambda part: part.startup_s))
+        found.append(Column("peak_memory_mib", "peak memory, MiB", lambda part: _mib(part.peak_memory), told=False))
+        found.append(Column("startup_s", "start-up, s", lambda part: part.startup_s, told=False))
     return found
 
 

@@ -11,7 +11,7 @@ from octavo.bench.report import marks
 from octavo.bench.report.axes import BOTTOM, LEFT, LETTER, RIGHT, TOP, WIDE, Drawing, axis_names, grid, group, limit, near, some_width
 from octavo.bench.report.document import Chart, Series
 from octavo.bench.report.marks import tag, words
-from octavo.bench.report.numbers import text
+from octavo.bench.report.numbers import NOTHING, text
 from octavo.bench.report.scales import Scale, linear_domain
 
 _MOST_LABELS = 24
@@ -120,6 +120,7 @@ class _Bars:
         parts = []
         for i, amount in enumerate(series.y):
             if amount is None:
+                parts.append("" if self.stacked else self._missing(self.along.place(i + 0.5) + (beside + 0.5 - self.abreast / 2) * thick))
                 continue
             at = self.along.place(i + 0.5) + (beside - self.abreast / 2) * thick
             one, two = self.value.place(base[i]), self.value.place(base[i] + amount)
@@ -133,6 +134,11 @@ class _Bars:
         low, length = min(one, two), abs(two - one)
         x, y, width, height = (low, at, length, thick) if self.across else (at, low, thick, length)
         return tag("rect", x=x, y=y, width=width, height=height, class_="bar")
+
+    def _missing(self, middle: float) -> str:
+        """A dash where a bar would stand."""
+        x, y = (self.value.start + 6, middle + 4.5) if self.across else (middle, self.value.start - 5)
+        return words(NOTHING, x, y, text_anchor="start" if self.across else "middle", class_="label")
 
     def _error(self, low: float, high: float, middle: float) -> str:
         if not (math.isfinite(low) and math.isfinite(high)):

@@ -26,6 +26,10 @@ MOST_ROWS = 200
 """Of the table of data behind a chart; report.json has all."""
 
 
+_FEW_BARS = 6
+"""Two charts with no more than these stand beside each other."""
+
+
 def html(document: Document) -> str:
     """The page. All text of the document is escaped."""
     shown = [*document.sections, facts_section(document.facts)] if document.facts else list(document.sections)
@@ -97,6 +101,7 @@ def _chart(chart: Chart, number: int, x_range: tuple[float, float] | None) -> Ma
         "id": f"chart-{number}",
         "title": chart.title,
         "note": chart.note,
+        "small": chart.kind == "bars" and len(chart.categories) * len(chart.series) <= _FEW_BARS,
         "group": chart.group,
         "legend": [(series.name, colour(i, series), Markup(marks.key(i, series, chart.kind))) for i, series in enumerate(chart.series)]
         if len(chart.series) > 1

@@ -67,9 +67,10 @@ def show_table(table: Table, console: Console) -> None:
     """Print a table, its numbers to the right, and its note."""
     grid = Grid(title=escape(table.title) or None, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     rows = [[text(cell) for cell in row] for row in table.rows]
-    for i, (column, number) in enumerate(zip(_headers(table.columns, rows, console.width), number_columns(table), strict=True)):
+    headers, fits = _headers(table.columns, rows, console.width)
+    for i, (column, number) in enumerate(zip(headers, number_columns(table), strict=True)):
         short = all(len(row[i]) <= _SHORT for row in rows)
-        grid.add_column(escape(column), justify="right" if number else "left", no_wrap=short)
+        grid.add_column(escape(column), justify="right" if number else "left", no_wrap=short and (fits or number))
     for cells in rows:
         grid.add_row(*map(escape, cells))
     console.print(grid)
@@ -77,16 +78,16 @@ def show_table(table: Table, console: Console) -> None:
         console.print(table.note, style="dim", markup=False)
 
 
-def _headers(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Sequence[str]:
-    """The headers, broken into lines, as few as let the table be ``width`` wide; words are broken too where they must."""
+def _headers(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> tuple[Sequence[str], bool]:
+    """The headers, broken into lines, as few as let the table be ``width`` wide, and whether it is; words are broken too if they must."""
     cells = [max((len(row[i]) for row in rows), default=0) for i in range(len(columns))]
     cells = [cell if cell <= _SHORT else _SHORT // 2 for cell in cells]  # long texts are broken
     for limit in (1000, 12, 8, 6, 5):
         broken = [_broken(column, max(limit, cell)) for column, cell in zip(columns, cells, strict=True)]
         widths = [max(cell, *map(len, header.split("\n"))) for cell, header in zip(cells, broken, strict=True)]
         if sum(widths) + len(widths) - 1 <= width:
-            break
-    return broken
+            return broken, True
+    return broken, False
 
 
 def _broken(header: str, limit: int) -> str:

@@ -131,12 +131,12 @@ def _outcome(plan: ServePlan, ready: Ready, run: LoadRun, watch: _Watch, rates: 
     limits = [slo.limit for slo in plan.slos if slo.metric == "itl"]
     side = server_side(run, watch.seen, itl_limits=limits, rates=rates)
     result["counted"] = dict(Counter(record.counted for record in run.records if record.completed))
-    result |= {"server": side.result, "asked": _asked(plan, ready), "energy": watch.meter.energy.as_data(result["output_tokens"])}
+    result |= {"server": side.result, "asked": asked_of(plan, ready), "energy": watch.meter.energy.as_data(result["output_tokens"])}
     if plan.price_per_hour is not None:
         result["cost"] = cost_data(plan.price_per_hour, result)
     facts = collect(
         client=result["asked"],
-        server=_server_facts(plan, watch.seen),
+        server=server_facts(plan, watch.seen),
         model=plan.served,
         seeds={"arrivals, lengths and prompts": plan.workload.seed},
         rates=rates or False,
@@ -154,7 +154,7 @@ def _counting(run: LoadRun) -> list[str]:
     return [f"Of {guessed} answers the server did not say which tokens came when: the gaps between them are by the text."]
 
 
-def _server_facts(plan: ServePlan, seen: Observation) -> dict[str, Any]:
+def server_facts(plan: ServePlan, seen: Observation) -> dict[str, Any]:
     told = dict(seen.facts or {})
     told["info"] = {name: value for name, value in told.get("info", {}).items() if name not in ("details", "phases")}  # pages of them
     facts: dict[str, Any] = {"engine": seen.engine, "version": seen.version, **told}
@@ -176,7 +176,7 @@ def announcement(workload: Workload, requests: Sequence[DrawnRequest]) -> str:
     return f"{count} {f'over {math.ceil(last)} s ({arrivals.process})' if last else 'all at once'}{cap}"
 
 
-def _asked(plan: ServePlan, ready: Ready) -> dict[str, Any]:
+def asked_of(plan: ServePlan, ready: Ready) -> dict[str, Any]:
     """What was measured, for whoever wants to do it again."""
     asked: dict[str, Any] = {
         "url": plan.url,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from octavo.cli import bench_compare, bench_kv, bench_serve
+from octavo.cli import bench_compare, bench_kv, bench_serve, bench_sweep
 from octavo.cli.bench_alone import WaitForLock, alone
 from octavo.cli.options import engine_flags, flag
 from octavo.config import EngineArgs
@@ -25,6 +25,7 @@ commands = typer.Typer(
 )
 commands.command()(bench_kv.kv)
 commands.command()(bench_serve.serve)
+commands.command()(bench_sweep.sweep)
 commands.command()(bench_compare.compare)
 
 NUM_PROMPTS = 32

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from octavo.bench.serve import ServeOutcome
+    from octavo.bench.sweep.over_http import SweepOutcome
 
 
 def check_places(output: Path | None, report: Path | None) -> None:
@@ -22,7 +23,7 @@ def check_places(output: Path | None, report: Path | None) -> None:
     check_folder(report)
 
 
-def tell(outcome: ServeOutcome, console: Console, output: Path | None, report: Path | None) -> int:
+def tell(outcome: ServeOutcome | SweepOutcome, console: Console, output: Path | None, report: Path | None) -> int:
     """Print the result, write it where it is wanted, and return the exit status: 0 if it is whole and valid."""
     from octavo.bench.report.terminal import show_document, write_json
     from octavo.bench.report.write import write_report

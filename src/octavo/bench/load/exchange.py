@@ -109,6 +109,8 @@ class Exchange:
         text = choice.text or (choice.delta.text if choice.delta is not None else "")
         self._ids += len(choice.token_ids or ())
         so_far = usage.completion_tokens if usage is not None else self._ids or None
+        if text and self.record.first_text is None:
+            self.record.first_text = when
         if text or so_far is not None:
             self._pieces.append(Piece(when, text, so_far))
         if choice.finish_reason is not None:

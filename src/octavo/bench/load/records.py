@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -47,6 +48,8 @@ class RequestRecord:
     """Seconds of its latency that it waited in the client, because of the cap on what is in flight."""
     sent: float | None = None
     """When it was; None: it never was."""
+    first_text: float | None = None
+    """When its first text came: known while the run goes on, when there are no chunks yet."""
     chunks: list[Chunk] = field(default_factory=list)
     """With text or tokens, in order; a chunk that brings a role or usage alone is none."""
     ended: float | None = None
@@ -129,3 +132,7 @@ class LoadRun:
     client: ClientHealth
     interrupted: str | None = None
     """Why the run stopped early: what there is then is partial."""
+
+
+StopWhen = Callable[[Sequence[RequestRecord], float], str | None]
+"""Asked now and then while a run goes on, with all its records, which have no chunks yet, and the seconds so far: a reason ends it."""

@@ -19,7 +19,7 @@ from octavo.bench.load.connection import Pool, reason
 from octavo.bench.load.credit import CountTokens
 from octavo.bench.load.exchange import Exchange
 from octavo.bench.load.health import Heartbeat, bottleneck
-from octavo.bench.load.records import ClientHealth, LoadRun, RequestRecord
+from octavo.bench.load.records import ClientHealth, LoadRun, RequestRecord, StopWhen
 from octavo.bench.load.target import Target
 from octavo.bench.workload.requests import DrawnRequest
 from octavo.errors import InvalidRequestError
@@ -29,6 +29,8 @@ SPARE_FILES = 64
 GONE_S = 2.0
 """A server that refuses connections for so long is gone."""
 KNOCK_S = 0.2
+ASK_S = 0.25
+"""Between two questions of whether the run is to be stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,8 @@ class LoadOptions:
     """Seconds from the send after which a request has expired."""
     max_client_lag: float = 0.05
     """Seconds; see octavo.bench.load.health.bottleneck."""
+    stop_when: StopWhen | None = None
+    """Ends the run early: ``interrupted`` is then what it said."""
 
 
 def offer(target: Target, requests: Sequence[DrawnRequest], *, concurrency: int | None, options: LoadOptions | None = None) -> LoadRun:
@@ -87,10 +91,13 @@ class _Run:
         self._started = self._loop.time()
         self._heartbeat = Heartbeat(self._started)
         self._main = asyncio.ensure_future(self._clients() if self._closed else self._arrivals())
+        asking = None if self._options.stop_when is None else asyncio.ensure_future(self._ask_whether_to_stop(self._options.stop_when))
         with self._stopped_by_sigint(), contextlib.suppress(asyncio.CancelledError):
             await self._main
             if self._knocking is not None:
                 await self._knocking
+        if asking is not None:
+            asking.cancel()
         end = self._loop.time()
         self._cpu = self._heartbeat.stop(end)
         self._seconds = max((record.ended for record in self._records if record.ended is not None), default=end - self._started)
@@ -203,6 +210,12 @@ class _Run:
                 self._knocking = None
                 return
         self._stop(f"the server is gone: for {GONE_S:g} s no connection could be made ({why})")
+
+    async def _ask_whether_to_stop(self, stop_when: StopWhen) -> None:
+        while True:
+            await asyncio.sleep(ASK_S)
+            if (why := stop_when(self._records, self._loop.time() - self._started)) is not None:
+                return self._stop(why)
 
     def _stop(self, why: str) -> None:
         self._interrupted = why

@@ -72,3 +72,59 @@ def percentile_interval(
     tail = 50 * (1 - confidence)
     low, high = np.percentile(found, [tail, 100 - tail], method="nearest")
     return float(low), float(high)
+
+
+def share_bounds(hits: int, trials: int, confidence: float) -> tuple[float, float]:
+    """A lower and an upper bound on the share behind ``hits`` of ``trials`` independent ones, each one-sided at ``confidence``.
+
+    Source: Clopper and Pearson 1934, The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial.
+    """
+    low = 0.0 if hits == 0 else _share_where(hits - 1, trials, confidence)
+    high = 1.0 if hits >= trials else _share_where(hits, trials, 1 - confidence)
+    return low, high
+
+
+def at_most(hits: int, trials: int, share: float) -> float:
+    """The probability of at most ``hits`` in ``trials`` independent ones."""
+    if hits >= trials or share <= 0:
+        return 1.0
+    return float(np.exp(_log_terms(hits, trials) + _log_odds_part(hits, trials, share)).sum()) if share < 1 else 0.0
+
+
+def _share_where(hits: int, trials: int, probability: float) -> float:
+    """The share at which at most ``hits`` have this probability; it falls as the share grows."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if at_most(hits, trials, middle) > probability else (low, middle)
+    return (low + high) / 2
+
+
+def _log_terms(hits: int, trials: int) -> Floats:
+    """Logarithms of the binomial coefficients for 0 … hits, [hits + 1]."""
+    return np.array([math.lgamma(trials + 1) - math.lgamma(i + 1) - math.lgamma(trials - i + 1) for i in range(hits + 1)])
+
+
+def _log_odds_part(hits: int, trials: int, share: float) -> Floats:
+    counts = np.arange(hits + 1)
+    return counts * math.log(share) + (trials - counts) * math.log1p(-share)
+
+
+def correlation_time(values: Floats) -> float:
+    """How many neighbours in a series [n] make up one independent value: 1 + 2 times the sum of its autocorrelations, 1 to n.
+
+    Of ranks, so that infinite and far-off values weigh no more than others. The sum ends where two neighbouring autocorrelations together
+    are not positive. Source: Geyer 1992, Practical Markov Chain Monte Carlo, section 3.3 (the initial positive sequence).
+    """
+    count = len(values)
+    ranks = np.searchsorted(np.sort(values), values, side="left") + np.searchsorted(np.sort(values), values, side="right")
+    centred = ranks - ranks.mean()
+    power = np.abs(np.fft.rfft(centred, 2 * count)) ** 2
+    covariance = np.fft.irfft(power)[:count]
+    if count < 4 or covariance[0] <= 0:
+        return 1.0
+    correlation = covariance / covariance[0]
+    pairs = correlation[: count // 2 * 2].reshape(-1, 2).sum(axis=1)
+    ends = np.flatnonzero(pairs <= 0)
+    time = 2 * float(pairs[: ends[0] if len(ends) else len(pairs)].sum()) - 1
+    return min(max(time, 1.0), float(count))

@@ -37,7 +37,7 @@ def measure(run: LoadRun, slos: Sequence[Slo] = ()) -> dict[str, Any]:
 def measure_run(run: LoadRun, slos: Sequence[Slo] = ()) -> ServeResult:
     """The same, typed."""
     offered = offered_records(run)
-    whole = _measures(offered, run.seconds, slos)
+    whole = measures_of(offered, run.seconds, slos)
     not_sent = len(run.records) - len(offered)
     wrong = [length for record in offered if record.completed and (length := _wrong_length(record)) is not None]
     partial = run.interrupted is not None
@@ -113,7 +113,7 @@ def one_second_windows(times: Floats) -> Ints:
     return np.floor(times).astype(np.int64)
 
 
-def _measures(records: Sequence[RequestRecord], seconds: float, slos: Sequence[Slo]) -> Measures:
+def measures_of(records: Sequence[RequestRecord], seconds: float, slos: Sequence[Slo]) -> Measures:
     done = [record for record in records if record.completed]
     output_tokens = sum(record.received_tokens for record in done)
     prompt_tokens = sum(_prompt_tokens(record) for record in done)
@@ -239,7 +239,7 @@ def _groups(
     groups: dict[str, list[RequestRecord]] = {}
     for record in records:
         groups.setdefault(name(record) or "", []).append(record)
-    return {key: _measures(group, seconds, slos) for key, group in sorted(groups.items())} if len(groups) > 1 else {}
+    return {key: measures_of(group, seconds, slos) for key, group in sorted(groups.items())} if len(groups) > 1 else {}
 
 
 def _warnings(run: LoadRun, whole: Measures, wrong: int, not_sent: int) -> list[str]:

@@ -32,7 +32,7 @@ def draw(chart: Chart, width: int = WIDE, x_range: tuple[float, float] | None = 
             content = marks.line(index, series, x, y, chart.kind == "steps", many)
         parts.append(group(index, series, content))
     parts += [limit(each, x, y, row) for row, each in enumerate(chart.limits)]
-    if not any(True for series in shown for _ in marks.runs(series)):
+    if not any(next(marks.runs(series), None) for series in shown):
         parts.append(words("no data", (x.start + x.end) / 2, (y.start + y.end) / 2, text_anchor="middle", class_="label"))
     parts.append(axis_names(chart.x_label, chart.y_label, width, height))
     plot = {"box": [x.start, y.end, x.end, y.start], "x": [x.low, x.high, x.log], "y": [y.low, y.high, y.log]}
@@ -58,27 +58,22 @@ def describe(chart: Chart) -> str:
 
 
 def _x_scale(chart: Chart, shown: Sequence[Series], width: int, x_range: tuple[float, float] | None) -> Scale:
-    values = [x for series in shown for x in series.x if math.isfinite(x)]
-    values += near([limit for limit in chart.limits if limit.axis == "x"], values)
-    fixed = chart.x_range or x_range
-    if chart.x_log:
-        domain = fixed if fixed and fixed[0] > 0 else log_domain(values)
-    elif fixed:
-        domain = (min(fixed[0], 0.0) if 0 <= fixed[0] < 0.3 * fixed[1] and not chart.x_range else fixed[0], fixed[1])
-    else:
-        low, high = (min(values), max(values)) if values else (0.0, 1.0)
-        domain = (
-            linear_domain(values, 6, zero=0 <= low < 0.3 * high)
-            if chart.kind == "scatter"
-            else (0.0 if 0 <= low < 0.3 * high else low, high)
-        )
+    values = list(x_range) if x_range else [x for series in shown for x in series.x if math.isfinite(x)]
+    values += near([each for each in chart.limits if each.axis == "x"], values)
+    domain = chart.x_range or (log_domain(values) if chart.x_log else _x_domain(values))
     return Scale(*some_width(domain), LEFT, width - RIGHT, chart.x_log)
+
+
+def _x_domain(values: Sequence[float]) -> tuple[float, float]:
+    """As far as the points go, and to 0 if that is not far."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    return (0.0 if 0 <= low < 0.3 * high else low, high)
 
 
 def _y_scale(chart: Chart, shown: Sequence[Series], height: int) -> Scale:
     values = [y for series in shown for bound in (series.y, series.low or (), series.high or ()) for y in bound if y is not None]
     values = [y for y in values if math.isfinite(y)]
-    values += near([limit for limit in chart.limits if limit.axis == "y"], values)
+    values += near([each for each in chart.limits if each.axis == "y"], values)
     domain = chart.y_range or (log_domain(values) if chart.y_log else linear_domain(values))
     return Scale(*some_width(domain), height - BOTTOM, TOP, chart.y_log)
 

@@ -32,7 +32,8 @@ def _attribute(value: str | float) -> str:
 
 def place(value: float) -> str:
     """A coordinate, to a tenth of a pixel."""
-    return f"{value:.1f}".removesuffix(".0").replace("-0", "0") if abs(value) < 0.05 else f"{value:.1f}".removesuffix(".0")
+    shown = f"{value:.1f}".removesuffix(".0")
+    return "0" if shown == "-0" else shown
 
 
 def colour(index: int, series: Series) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -14,6 +15,9 @@ from octavo.bench.report.marks import tag, words
 from octavo.bench.report.numbers import text
 from octavo.bench.report.scales import Scale, linear_domain, log_domain
 from octavo.bench.report.thin import thinned
+
+_FEW_POINTS = 24
+"""A line with no more than these has a mark at each: so many were measured, and no others."""
 
 
 def draw(chart: Chart, width: int = WIDE, x_range: tuple[float, float] | None = None) -> Drawing:
@@ -30,6 +34,8 @@ def draw(chart: Chart, width: int = WIDE, x_range: tuple[float, float] | None = 
             content = marks.points(index, series, x, y)
         else:
             content = marks.line(index, series, x, y, chart.kind == "steps", many)
+            if chart.kind == "line" and len(series.x) <= _FEW_POINTS:
+                content += marks.points(index, dataclasses.replace(series, low=None, high=None), x, y)
         parts.append(group(index, series, content))
     parts += [limit(each, x, y, row) for row, each in enumerate(chart.limits)]
     if not any(next(marks.runs(series), None) for series in shown):

@@ -53,8 +53,8 @@ def css() -> str:
 .chart .band {{ fill: var(--c); opacity: .18; }}
 .chart .error {{ stroke: var(--text); stroke-width: 1.2; fill: none; }}
 .chart .bar {{ fill: var(--c); }}
-.chart .round, .chart .square {{ stroke: var(--c); stroke-width: 5; fill: none; opacity: .75; }}
-.chart .round {{ stroke-linecap: round; }} .chart .square {{ stroke-linecap: square; stroke-width: 4; }}
+.chart .round, .chart .square {{ stroke: var(--c); stroke-width: 6; fill: none; opacity: .75; }}
+.chart .round {{ stroke-linecap: round; }} .chart .square {{ stroke-linecap: square; stroke-width: 5; }}
 .chart .shape {{ fill: var(--c); opacity: .75; }}
 .chart .on {{ fill: var(--ink); }} .chart .rest-on {{ fill: var(--text); }}
 .chart .limit {{ stroke: var(--limit); stroke-width: 1.4; stroke-dasharray: 6 4; fill: none; }}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ import jsonschema
 import pytest
 
 from octavo.bench.report import schema
-from octavo.bench.report.document import Table
+from octavo.bench.report.document import Chart, Section, Series, Table
 from octavo.bench.report.markdown import table_markdown
 from octavo.bench.report.write import check_folder, write_report
 from octavo.errors import InvalidRequestError
@@ -87,6 +88,12 @@ def test_markdown_has_tables_pictures_and_warnings(folder: Path) -> None:
     assert len(pictures) == 6 and all((folder / picture).is_file() for picture in pictures)
 
 
+def test_another_report_in_the_same_folder_leaves_no_picture_of_the_first(tmp_path: Path) -> None:
+    for sections in (document().sections, ()):
+        write_report(dataclasses.replace(document(), sections=sections), tmp_path)
+        assert len(list((tmp_path / "charts").iterdir())) == sum(len(section.charts) for section in sections)
+
+
 def test_a_cell_cannot_break_out_of_a_markdown_table() -> None:
     said = table_markdown(Table(columns=["a"], rows=[["x | y\n<b>*z*"]]))
     assert said.splitlines()[-1] == r"| x \| y \<b\>\*z\* |"
@@ -117,10 +124,6 @@ def test_a_folder_that_cannot_be_made_is_refused_at_once() -> None:
 
 def test_a_long_run_makes_a_page_of_a_bearable_size(tmp_path: Path) -> None:
     """20,000 points in each of five series: under 3 MB, and the worst is drawn."""
-    import dataclasses
-
-    from octavo.bench.report.document import Chart, Section, Series
-
     n = 20_000
     y = [float(i % 97) for i in range(n)]
     y[7_777] = 5000.0

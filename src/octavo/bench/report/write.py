@@ -43,7 +43,9 @@ def write_report(document: Document, folder: Path) -> Path:
 
 
 def write_pictures(document: Document, folder: Path) -> dict[int, str]:
-    """Each chart as folder/charts/NAME.svg; returns their paths in ``folder`` by number."""
+    """Each chart as folder/charts/NAME.svg, in place of an earlier report's; returns their paths in ``folder`` by number."""
+    for old in (folder / "charts").glob("[0-9][0-9]-*.svg"):
+        old.unlink()
     charts = [chart for section in document.sections for chart in section.charts]
     names = {number: f"charts/{number + 1:02}-{_file_name(chart.title)}.svg" for number, chart in enumerate(charts)}
     if charts:

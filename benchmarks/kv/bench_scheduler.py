@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable
 
 from octavo.config import KV_POLICIES
+from octavo.engine.step_clock import StepClock
+from octavo.engine.step_demand import step_demand
+from octavo.engine.step_log import StepLog
 from octavo.kv.kv_cache_manager import KVCacheManager
 from octavo.request import EngineCoreRequest, Request
 from octavo.runner.interface import LayerGroup
@@ -53,6 +56,28 @@ def steps(num_running: int, num_waiting: int, num_blocks: int, measured: int = 3
         seconds.append(time.perf_counter() - ran + planned - start)
     assert len(scheduler.running) == num_running
     return statistics.median(seconds[5:])
+
+
+def log(num_running: int, repeats: int = 2000) -> float:
+    """What the step log adds to a step in which everything decodes, in seconds."""
+    scheduler = Scheduler(SchedulerConfig(max_num_seqs=256, max_num_batched_tokens=32768, max_model_len=4096), new_manager(10_000))
+    for i in range(num_running):
+        scheduler.add_request(new_request(f"request {i}", 20))
+    for _ in range(2):
+        scheduled = scheduler.schedule()
+        output = RunnerOutput(scheduled.step_id, {request_id: [5] for request_id in scheduled.num_scheduled_tokens})
+        scheduler.update_from_output(scheduled, output)
+    clock, steps, seconds = StepClock(), StepLog(), []
+    for step in range(repeats):
+        stats = scheduler.stats()
+        start = time.perf_counter()
+        clock.begin()
+        clock.planned()
+        times = clock.end(output, busy=True)
+        clock.tell(stats)
+        steps.add(step, 0.0, times, step_demand(scheduled, [0]), num_running, scheduled.transfers, stats)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
 
 
 def take(kv: KVCacheManager, request: Request) -> None:
@@ -130,6 +155,8 @@ def main() -> None:
     alone = steps(256, 0, 10_000)
     report("schedule + update, 256 decoding", alone, 1000)
     report("the same with 10,000 waiting", steps(256, 10_000, 10_000), 1.2e6 * alone)
+    report("the step log: 1 decoding", log(1), 10)
+    report("the step log: 256 decoding", log(256), 40)
     report("schedule + update, 256 decoding, pool of 1,000,000 blocks", steps(256, 0, 1_000_000), 1.5e6 * alone)
     for kind, measure in (("private", private), ("shared", shared)):
         small = measure(10_000)

@@ -16,8 +16,8 @@ from octavo.engine.info import EngineInfo
 from octavo.engine.kv_report import kv_report
 from octavo.engine.pool import PoolPlan, plan_pool
 from octavo.engine.step_clock import StepClock
+from octavo.engine.step_demand import step_demand
 from octavo.engine.step_log import StepLog
-from octavo.engine.step_work import step_work
 from octavo.errors import InvalidRequestError
 from octavo.kv.disk import SPILL_SECONDS
 from octavo.kv.disk.files import HEADER_BYTES, BlockFiles
@@ -124,8 +124,8 @@ class EngineCore:
         times, now = self._clock.end(executed, self.has_unfinished_requests), time.time()
         self._observe(scheduled, times.seconds)
         stats = self.stats()
-        work = step_work(scheduled, self._windows)
-        self._log.add(scheduled.step_id, now, times, work, len(executed.sampled), scheduled.transfers, stats)
+        demand = step_demand(scheduled, self._windows)
+        self._log.add(scheduled.step_id, now, times, demand, len(executed.sampled), scheduled.transfers, stats)
         return EngineCoreOutputs(outputs, stats, now)
 
     def _observe(self, scheduled: SchedulerOutput, seconds: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from octavo.engine.step_clock import StepTimes
-from octavo.engine.step_work import StepWork
+from octavo.engine.step_demand import StepDemand
 from octavo.kv.transfers import LoadBlocks, SaveBlocks, Transfer
 from octavo.outputs import EngineStats
 
@@ -89,7 +89,7 @@ class StepLog:
         self._before = EngineStats()
 
     def add(
-        self, step: int, time: float, times: StepTimes, work: StepWork, sampled: int, transfers: Sequence[Transfer], stats: EngineStats
+        self, step: int, time: float, times: StepTimes, demand: StepDemand, sampled: int, transfers: Sequence[Transfer], stats: EngineStats
     ) -> None:
         """``stats``: after the step, with totals since the start; the log takes their differences."""
         before, kv = self._before, stats.kv
@@ -105,14 +105,14 @@ class StepLog:
             gc_seconds=times.gc_seconds,
             idle_before=times.idle_before,
             gc_before=times.gc_before,
-            tokens=work.tokens,
-            prefill_tokens=work.prefill_tokens,
-            prefills=work.prefills,
-            decodes=work.decodes,
+            tokens=demand.tokens,
+            prefill_tokens=demand.prefill_tokens,
+            prefills=demand.prefills,
+            decodes=demand.decodes,
             sampled=sampled,
             recomputed_tokens=stats.recomputed_tokens - before.recomputed_tokens,
-            attended=work.attended,
-            kv_reads=work.kv_reads,
+            attended=demand.attended,
+            kv_reads=demand.kv_reads,
             running=stats.running,
             waiting=stats.waiting,
             waiting_reason=stats.waiting_reason,

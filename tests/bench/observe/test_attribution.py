@@ -68,7 +68,7 @@ def test_a_prefill_chunk_takes_what_decoding_does_not_usually_take() -> None:
     log = Log()
     steps = [*log.decode(5), log.step(0.060, tokens=33, prefill_tokens=32, prefills=1), *log.decode(5)]
     spike = only(judge(log, record(arrivals(steps))))
-    assert (spike.cause, spike.steps, spike.seconds) == ("prefill chunk", (6, 7), pytest.approx(0.060))
+    assert (spike.cause, spike.steps, spike.seconds) == ("prefill chunk", (6, 6), pytest.approx(0.060))
     # The wire's millisecond at its start lies in the step; the one at its end is delivery.
     assert ms(spike) == {
         "prefill chunk": pytest.approx(50 * 59 / 60, abs=0.01),
@@ -158,7 +158,7 @@ def test_lost_steps_are_unexplained_and_shift_nothing() -> None:
     del log.steps[40:60]
     found = judge(log, record(times))
     assert only(found).cause == "unexplained"  # a slow step with nothing in it that says why
-    assert only(found).steps == (11, 12)
+    assert only(found).steps == (11, 11)
 
 
 def test_a_log_that_ends_early_says_nothing_of_what_comes_after() -> None:
@@ -188,6 +188,15 @@ def test_the_limit_is_the_slo_or_a_multiple_of_the_median() -> None:
     assert (found.limit, len(found.spikes), found.gaps) == (0.2, 2, 5) and "200 ms" in found.rule
     empty = attribute(load_run([record([]), record([1.0])]), Observation())
     assert (empty.gaps, empty.spikes, empty.by_cause()) == (0, [], [])
+
+
+def test_a_step_that_many_wait_for_is_one_example() -> None:
+    log = Log()
+    chunk = {"tokens": 33, "prefill_tokens": 32, "prefills": 1, "sampled": 3}
+    steps = [*log.decode(9), log.step(0.080, **chunk), *log.decode(9), log.step(0.050, **chunk), *log.decode(9)]
+    found = judge(log, *[record(arrivals(steps, wire), index=i) for i, wire in enumerate((0, 0.001, 0.002))])
+    (chunks,) = [total for total in found.by_cause() if total.cause == "prefill chunk"]
+    assert chunks.spikes == 6 and [round(spike.seconds, 3) for spike in chunks.worst] == [0.080, 0.050]
 
 
 def test_totals_by_cause_with_the_worst_first() -> None:

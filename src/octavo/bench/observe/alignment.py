@@ -38,8 +38,8 @@ class Makers:
         if not len(self._places):
             return np.full(len(arrivals), -1)
         turns, known = np.arange(len(arrivals)), arrivals <= self._until
-        last = np.searchsorted(self._ends, arrivals + self._slack, "right") - 1
-        at_most = np.where(last >= 0, self._counts[last], -1) - turns
+        following = np.searchsorted(self._ends, arrivals + self._slack, "right")
+        at_most = np.append(self._counts, self._counts[-1] + 1)[following] - 1 - turns
         bound = np.where(known, at_most, _UNBOUND)
         count = np.minimum.accumulate(bound[::-1])[::-1] + turns
         found = np.minimum(np.searchsorted(self._counts, count), len(self._counts) - 1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from octavo.bench.load.records import LoadRun, RequestRecord
 from octavo.bench.observe.alignment import I64, Makers, Stalls
-from octavo.bench.observe.causes import CAUSES, F64, PLACE, Cause, StepTime
+from octavo.bench.observe.causes import CAUSES, F64, PLACE, ROUNDING, Cause, StepTime
 from octavo.bench.observe.observation import Observation
 from octavo.bench.stats import median
 
@@ -32,7 +32,7 @@ class Spike(NamedTuple):
     shares: tuple[float, ...]
     """Seconds by cause, in the order of CAUSES; they add up to ``seconds``."""
     steps: tuple[int, int] | None
-    """Numbers of the first and the last step in it; None: there is no log of them."""
+    """Numbers of the first and the last step in it, up to the one that made its token; None: there is none, or no log of them."""
 
     @property
     def cause(self) -> Cause:
@@ -56,7 +56,7 @@ class CauseTotal(NamedTuple):
     share: float
     """Of all spikes' seconds, 0 to 1."""
     worst: list[Spike]
-    """The longest of those it names."""
+    """The longest of those it names, one of each step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +77,9 @@ class Attribution:
         found = []
         for place, cause in enumerate(CAUSES):
             seconds = sum(spike.shares[place] for spike in self.spikes)
-            named = sorted((spike for spike in self.spikes if spike.cause == cause), key=lambda spike: -spike.seconds)
+            named = [spike for spike in self.spikes if spike.cause == cause]
             if named or seconds > 0:
-                found.append(CauseTotal(cause, len(named), seconds, seconds / total if total else 0.0, named[:WORST]))
+                found.append(CauseTotal(cause, len(named), seconds, seconds / total if total else 0.0, _worst(named)))
         return sorted(found, key=lambda each: -each.seconds)
 
     def as_dict(self) -> dict[str, Any]:
@@ -125,6 +125,14 @@ def _limit(lengths: Sequence[float], itl_limits: Sequence[float]) -> tuple[float
     return limit, f"over {MULTIPLE:g} times the median gap, {1000 * limit:.1f} ms"
 
 
+def _worst(spikes: Sequence[Spike]) -> list[Spike]:
+    """One step makes many requests wait: of those that it ended, the longest stands for all."""
+    longest: dict[object, Spike] = {}
+    for spike in sorted(spikes, key=lambda spike: -spike.seconds):
+        longest.setdefault(spike.steps[1] if spike.steps else spike, spike)
+    return list(longest.values())[:WORST]
+
+
 class _Divider:
     """Divides gaps, given the run's steps and the client's stalls."""
 
@@ -147,8 +155,8 @@ class _Divider:
         shares = np.zeros((len(long), len(CAUSES)))
         if self._steps:
             maker, first = self._makers.of(np.repeat(times, counts)), np.cumsum(counts)[long]
-            self._divide(start, end, maker[first - 1], maker[first], shares)
-            numbers = self._numbers(start, end)
+            ready = self._divide(start, end, maker[first - 1], maker[first], shares)
+            numbers = self._numbers(start, ready)
         else:
             shares[:, PLACE["client"]] = self._stalls.within(start, end)
             shares[:, PLACE["unexplained"]] = end - start - shares[:, PLACE["client"]]
@@ -156,8 +164,8 @@ class _Divider:
         found = zip(start, end, shares, numbers, strict=True)
         return [Spike(record.index, float(b), float(b - a), tuple(share.tolist()), steps) for a, b, share, steps in found]
 
-    def _divide(self, start: F64, end: F64, before: I64, maker: I64, shares: F64) -> None:
-        """``before``, ``maker``: places of the steps that made the tokens round each gap; -1: unknown."""
+    def _divide(self, start: F64, end: F64, before: I64, maker: I64, shares: F64) -> F64:
+        """``before``, ``maker``: places of the steps that made the tokens round each gap; -1: unknown. Returns when its token was made."""
         known, passed = maker >= 0, (before >= 0) & (maker - before > 1)
         ready = np.where(known, np.clip(self._time.ends[maker], start, end), end)
         turn = np.where(passed, np.clip(self._time.starts[maker], start, ready), start)
@@ -168,8 +176,10 @@ class _Divider:
         late = self._stalls.within(ready, end)
         shares[:, PLACE["client"]] += late
         shares[:, PLACE["delivery"]] += end - ready - late
+        return ready
 
-    def _numbers(self, start: F64, end: F64) -> list[tuple[int, int] | None]:
-        """Of the first and the last step that overlap each gap."""
-        first, last = np.searchsorted(self._time.ends, start, "right"), np.searchsorted(self._time.starts, end, "left") - 1
+    def _numbers(self, start: F64, ready: F64) -> list[tuple[int, int] | None]:
+        """Of the first and the last step in each gap, until its token was made."""
+        first = np.searchsorted(self._time.ends, start + ROUNDING, "right")
+        last = np.searchsorted(self._time.starts, ready - ROUNDING, "left") - 1
         return [(self._steps[a].step, self._steps[b].step) if a <= b else None for a, b in zip(first, last, strict=True)]

@@ -14,6 +14,7 @@ from octavo.bench.load.target import Target
 from octavo.bench.observe.metrics import Dialect, recognise
 from octavo.bench.observe.observation import Observation
 
+FIRST_ROUND_S = 5.0
 METRICS, STEPS, ENGINE = "/metrics", "/admin/steps", "/admin/engine"
 
 
@@ -72,12 +73,13 @@ class Observer:
         self._recording = Recording(url)
         self._connection: http.client.HTTPConnection | None = None
         self._seen: int | None = None
-        self._stopping = threading.Event()
+        self._begun, self._stopping = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="observer", daemon=True)
 
     def start(self) -> None:
-        """Begin; the first round is on its way when this returns, or done."""
+        """Begin, and wait for the first round: totals count from there. FIRST_ROUND_S at most, if the server is slow to answer."""
         self._thread.start()
+        self._begun.wait(FIRST_ROUND_S)
 
     def stop(self, run_started: float) -> Observation:
         """A last round, the end, and what was seen, on the clock of a run that began ``run_started`` seconds after the epoch."""
@@ -89,13 +91,16 @@ class Observer:
 
     def _watch(self) -> None:
         try:
-            due = time.monotonic()
+            due = time.monotonic() + self._interval
             self._introduce()
+            self._round()
+            self._begun.set()
             while not self._stopping.wait(max(0.0, due - time.monotonic())):
                 self._round()
                 due = max(due + self._interval, time.monotonic())
             self._round()
         finally:
+            self._begun.set()
             self._disconnect()
 
     def _introduce(self) -> None:

@@ -20,8 +20,8 @@ from octavo.bench.observe.observation import Observation
 from octavo.bench.observe.timeline import held, in_flight
 from octavo.config import EngineArgs
 from octavo.engine.info import EngineInfo
+from octavo.engine.step_demand import attended_pairs, kv_positions
 from octavo.engine.step_log import StepRecord
-from octavo.engine.step_work import attended_pairs, kv_positions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ SECONDS = "seconds after the start"
 
 
 def observation_section(run: LoadRun, seen: Observation, spikes: Attribution, result: Mapping[str, Any]) -> Section:
-    """Charts over the axis of time of the client's own (octavo.bench.report.serve_charts), what caused the spikes, means over the run.
+    """Charts over the axis of time of the client's own (octavo.bench.report.serve_charts), what caused the spikes, figures of the whole run.
 
     ``result``: as octavo.bench.observe.server, server_result.
     """
@@ -92,7 +92,7 @@ def _means(result: Mapping[str, Any]) -> Table:
     if (roofline := result["roofline"]) is not None:
         parts = {"decode_percent": "of steps that only decode", "prefill_percent": "of steps with a prefill chunk"}
         rows += [(f"percent of the roofline, {name}", roofline[key]) for key, name in parts.items() if roofline[key] is not None]
-    return Table(columns=("the server, mean over the run", ""), rows=rows)
+    return Table(columns=("the server, over the run", ""), rows=rows)
 
 
 def _causes(spikes: Attribution) -> Table:

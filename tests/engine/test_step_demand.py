@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.engine.step_work import attended_pairs, kv_positions, step_work
+from octavo.engine.step_demand import attended_pairs, kv_positions, step_demand
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.output import NewRequestData, RunningRequestData, SchedulerOutput
 
@@ -40,7 +40,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 3)), max_size=4)
 
 @given(running=SPANS, new=SPANS)
 def test_a_step_adds_up_its_requests(running: list[tuple[int, int]], new: list[tuple[int, int]]) -> None:
-    work = step_work(planned(running, new), [0, 8])
+    work = step_demand(planned(running, new), [0, 8])
     spans = running + new
     chunks = [count for _, count in spans if count > 1]
     assert (work.tokens, work.prefill_tokens, work.prefills) == (sum(count for _, count in spans), sum(chunks), len(chunks))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from octavo.scheduler.output import SchedulerOutput
 
 
-class StepWork(NamedTuple):
+class StepDemand(NamedTuple):
     """One step's work; the last two have an entry a window, in the order asked for."""
 
     tokens: int
@@ -24,7 +24,7 @@ class StepWork(NamedTuple):
     """Positions whose K and V are read, once a request."""
 
 
-def step_work(scheduled: SchedulerOutput, windows: Sequence[int]) -> StepWork:
+def step_demand(scheduled: SchedulerOutput, windows: Sequence[int]) -> StepDemand:
     """The work of a step, for attention with these windows (0: all positions). A few additions a request."""
     counts = scheduled.num_scheduled_tokens
     tokens = sum(counts.values())
@@ -32,13 +32,13 @@ def step_work(scheduled: SchedulerOutput, windows: Sequence[int]) -> StepWork:
         ends = [entry.num_computed_tokens + 1 for entry in scheduled.running]
         ends += [entry.num_computed_tokens + 1 for entry in scheduled.new]
         seen = tuple(sum(ends) if not window else sum([min(end, window) for end in ends]) for window in windows)
-        return StepWork(tokens, 0, 0, tokens, seen, seen)
+        return StepDemand(tokens, 0, 0, tokens, seen, seen)
     spans = [(entry.num_computed_tokens, counts[entry.request_id]) for entry in scheduled.running]
     spans += [(entry.num_computed_tokens, counts[entry.request_id]) for entry in scheduled.new]
     chunks = [count for _, count in spans if count > 1]
     attended = tuple(sum([attended_pairs(start, count, window) for start, count in spans]) for window in windows)
     reads = tuple(sum([kv_positions(start, count, window) for start, count in spans]) for window in windows)
-    return StepWork(tokens, sum(chunks), len(chunks), len(spans) - len(chunks), attended, reads)
+    return StepDemand(tokens, sum(chunks), len(chunks), len(spans) - len(chunks), attended, reads)
 
 
 def attended_pairs(start: int, count: int, window: int) -> int:

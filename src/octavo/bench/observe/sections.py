@@ -17,7 +17,7 @@ SECONDS = "seconds after the start"
 
 
 def observation_section(run: LoadRun, seen: Observation, spikes: Attribution, result: Mapping[str, Any]) -> Section:
-    """Charts over the axis of time of the client's own (octavo.bench.report.serve_charts), what caused the spikes, figures of the whole run.
+    """Charts over the axis of time of the client's own (octavo.bench.report.serve_charts), what caused the spikes, figures of all of it.
 
     ``result``: as octavo.bench.observe.server, server_result.
     """

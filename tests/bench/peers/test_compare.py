@@ -175,3 +175,17 @@ def test_what_is_not_there_is_refused_in_one_line(bench: Bench, capsys: pytest.C
     assert "--only = nobody: there is none of this name; there are a" in capsys.readouterr().err
     assert app(["bench", "compare", str(bench.folder / "none.toml")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_highest_rate_at_the_slo_is_found_for_each(bench: Bench) -> None:
+    """A server whose answers take no time keeps every rate tried; one of 1.5 requests a second keeps not even the lowest."""
+    bench.engine("quick")
+    bench.engine("slow", service="constant", service_rate=1.5)
+    sweep = '[sweep]\nslo = "ttft:p99<300ms"\ninput_len = 8\noutput_len = 2\nmin_rate = 8\nmax_rate = 16\nresolution = 1.0\n'
+    status, result = bench.run(rounds=1, loads=sweep + "requests_per_verdict = 20\nconfirm = 0\nwarmup = 1\n")
+    quick, slow = (engine["figures"]["max_qps"] for engine in result["engines"])
+    assert status == 0 and result["slo"] == "ttft:p99<300ms"
+    assert (quick["median"], slow["median"], slow["ratio"]) == (16, 0, 0)
+    document = json.loads((bench.folder / "report" / "report.json").read_text())
+    assert [section["heading"] for section in document["sections"]] == ["Side by side", "The highest rate at the SLO", "Engines"]

@@ -154,7 +154,7 @@ def _sweep_section(result: CompareResult) -> Section:
     rows += [
         [engine.label, None, None, None, None, "not swept"] for engine in result.engines if engine.label not in {e.label for e, _ in swept}
     ]
-    titles = ["engine", "highest rate kept", "lowest rate not kept", "KV efficiency there", "runs", "set up"]
+    titles = ["engine", "highest rate kept", "lowest rate not kept", "KV efficiency there", "requests sent", "set up"]
     rules = swept[0][1].sweep["rule"] if swept and swept[0][1].sweep else []
     words = [f"The highest Poisson rate that keeps {result.slo}, in requests a second.", *rules]
     table = Table(columns=titles, rows=rows, note="0: not even the lowest rate that was tried.")
@@ -164,7 +164,14 @@ def _sweep_section(result: CompareResult) -> Section:
 def _sweep_row(engine: EngineResult, part: PartResult) -> list[Cell]:
     found = part.sweep or {}
     kept, lost = found["bracket"]
-    return [engine.label, kept or 0.0, lost, part.kv_efficiency, sum(verdict["runs"] for verdict in found["verdicts"]), engine.sweep_notes]
+    return [
+        engine.label,
+        kept or 0.0,
+        lost,
+        part.kv_efficiency,
+        sum(verdict["requests"] for verdict in found["verdicts"]),
+        engine.sweep_notes,
+    ]
 
 
 def _curves(swept: Sequence[tuple[EngineResult, PartResult]], slo: str) -> list[Chart]:

@@ -21,6 +21,7 @@ from octavo.bench.peers.description import ServerDescription
 from octavo.bench.peers.plan import Comparison, Load, Part
 from octavo.bench.peers.process import ServerError, ServerProcess
 from octavo.bench.peers.result import LoadResult, PartResult, PartStore
+from octavo.bench.peers.sweeping import sweep_engine
 from octavo.bench.report.quiet import Quiet
 from octavo.bench.workload.requests import DrawnRequest
 from octavo.bench.workload.tokens import Tokens
@@ -157,8 +158,6 @@ class Runner:
 
     def _sweep(self, part: Part, ready: Ready, process: ServerProcess, result: PartResult) -> None:
         """The search for the highest rate. One that ended early is a failure."""
-        from octavo.bench.peers.sweeping import sweep_engine
-
         plan = self._comparison.sweep
         assert plan is not None
         swept = sweep_engine(plan, self._comparison.seed_of(part), ready, self._client.tokens, as_text(part.server), self._tell)

@@ -24,10 +24,10 @@ class FakeProc:
         (self.root / "stat").write_text(f"cpu  {ticks[0]} {ticks[1]} {ticks[2]} 999 0 0 77 {int(stolen * TICKS)} 0 0\ncpu0 1 2 3\n")
         (self.root / "loadavg").write_text("1.25 0.5 0.1 1/100 1\n")
 
-    def process(self, pid: int, seconds: float, parent: int = 1, name: str = "a (b) c") -> None:
+    def process(self, pid: int, seconds: float, parent: int = 1, name: str = "a (b) c", of_children: float = 0) -> None:
         folder = self.root / str(pid)
         folder.mkdir(exist_ok=True)
-        fields = ["S", str(parent), *["0"] * 9, str(int(seconds * TICKS)), "0", "0", "0", *["0"] * 10]
+        fields = ["S", str(parent), *["0"] * 9, str(int(seconds * TICKS)), "0", "0", str(int(of_children * TICKS)), *["0"] * 10]
         (folder / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
 
     def quiet(self, *own: int) -> Quiet:
@@ -58,6 +58,25 @@ def test_own_processes_are_no_disturbance_and_others_are_named(proc: FakeProc) -
     assert quiet.warnings() == [
         "The machine was not quiet during the run: other processes kept 0.5 CPUs busy (rustc 0.40, llama-server 0.10)."
     ]
+
+
+def test_a_child_that_ends_is_counted_once_and_only_for_the_time_looked_at(proc: FakeProc) -> None:
+    """The kernel adds a child's whole life to its parent's account when it ends: an hour of compiling is no 360 CPUs in ten seconds."""
+    me = os.getpid()
+    proc.process(me, 1)
+    proc.process(700, 3000, me)  # the measurement's own
+    proc.process(800, 0.5, name="make")
+    proc.process(801, 3600, 800, name="cc1")
+    with proc.quiet() as quiet:
+        proc.now = 10.0
+        for pid in (700, 801):
+            (proc.root / str(pid) / "stat").unlink()
+        proc.process(me, 1, of_children=3004)
+        proc.process(800, 1.0, name="make", of_children=3606)
+        proc.machine(4 + 6.5, 0)
+    assert quiet.during is not None
+    assert quiet.during.others_cpus == pytest.approx(0.65)
+    assert quiet.during.busiest == ["make 0.05"]
 
 
 def test_a_quiet_machine_gets_no_word(proc: FakeProc) -> None:

@@ -31,7 +31,9 @@ class ProcessTimes:
     name: str
     """Of the command, at most 15 letters."""
     seconds: float
-    """CPU time of its own, and of children that have ended and were waited for."""
+    """CPU time of its own."""
+    of_children: float
+    """Of children that have ended and were waited for, each with all of its life."""
 
 
 def machine_times(proc: Path = PROC) -> MachineTimes | None:
@@ -59,8 +61,8 @@ def _times(proc: Path, pid: int) -> ProcessTimes | None:
     except OSError:  # it has ended
         return None
     fields = after.split()
-    seconds = sum(int(field) for field in fields[11:15]) / TICKS
-    return ProcessTimes(pid, int(fields[1]), before.partition("(")[2], seconds)
+    user, system, childrens_user, childrens_system = (int(field) / TICKS for field in fields[11:15])
+    return ProcessTimes(pid, int(fields[1]), before.partition("(")[2], user + system, childrens_user + childrens_system)
 
 
 def families(times: dict[int, ProcessTimes], roots: Iterable[int]) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,13 @@ class Quiet:
 
     def _between(self, first: _Look, last: _Look) -> Quietness:
         seconds = max(last.time - first.time, 1e-6)
-        own = families(first.processes, [os.getpid(), *self.own]) | families(last.processes, [os.getpid(), *self.own])
-        spent = {pid: each.seconds - first.seconds(pid) for pid, each in last.processes.items()}
-        others = {pid: max(cpu, 0.0) / seconds for pid, cpu in spent.items() if pid not in own}
+        roots = [os.getpid(), *self.own]
+        own = families(first.processes, roots) | families(last.processes, roots)
+        others = {pid: (each.seconds - first.seconds(pid)) / seconds for pid, each in last.processes.items() if pid not in own}
         busiest = sorted((pid for pid, cpus in others.items() if cpus >= 0.02), key=lambda pid: -others[pid])[:3]
         return Quietness(
             seconds=seconds,
-            others_cpus=_others(first, last, sum(max(spent[pid], 0.0) for pid in own if pid in spent), seconds),
+            others_cpus=_others(first, last, last.total(own) - first.total(own), seconds),
             steal_share=_steal(first.machine, last.machine),
             load_average=_load_average(self._proc),
             engines=sorted({each.name for pid, each in last.processes.items() if pid not in own and _ENGINES.search(each.name)}),
@@ -134,6 +134,10 @@ class _Look:
     def seconds(self, pid: int) -> float:
         """0 for a process that was not there."""
         return self.processes[pid].seconds if pid in self.processes else 0.0
+
+    def total(self, pids: Iterable[int]) -> float:
+        """CPU time of a family. A member that ends in between moves from its own account to its parent's, and the sum stays true."""
+        return sum(self.processes[pid].seconds + self.processes[pid].of_children for pid in pids if pid in self.processes)
 
 
 def _others(first: _Look, last: _Look, own: float, seconds: float) -> float | None:

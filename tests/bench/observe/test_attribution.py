@@ -187,7 +187,7 @@ def test_the_limit_is_the_slo_or_a_multiple_of_the_median() -> None:
     found = attribute(run, Observation(), itl_limits=[0.5, 0.2])
     assert (found.limit, len(found.spikes), found.gaps) == (0.2, 2, 5) and "200 ms" in found.rule
     empty = attribute(load_run([record([]), record([1.0])]), Observation())
-    assert (empty.gaps, empty.spikes, empty.by_cause()) == (0, [], [])
+    assert (empty.gaps, empty.spikes, empty.by_cause) == (0, [], [])
 
 
 def test_a_step_that_many_wait_for_is_one_example() -> None:
@@ -195,7 +195,7 @@ def test_a_step_that_many_wait_for_is_one_example() -> None:
     chunk = {"tokens": 33, "prefill_tokens": 32, "prefills": 1, "sampled": 3}
     steps = [*log.decode(9), log.step(0.080, **chunk), *log.decode(9), log.step(0.050, **chunk), *log.decode(9)]
     found = judge(log, *[record(arrivals(steps, wire), index=i) for i, wire in enumerate((0, 0.001, 0.002))])
-    (chunks,) = [total for total in found.by_cause() if total.cause == "prefill chunk"]
+    (chunks,) = [total for total in found.by_cause if total.cause == "prefill chunk"]
     assert chunks.spikes == 6 and [round(spike.seconds, 3) for spike in chunks.worst] == [0.080, 0.050]
 
 
@@ -205,12 +205,12 @@ def test_totals_by_cause_with_the_worst_first() -> None:
     steps = [*log.decode(9), log.step(0.030, **chunk), *log.decode(9), log.step(0.080, **chunk), *log.decode(9)]
     steps += [log.step(after=0.100), *log.decode(9)]
     found = judge(log, record(arrivals(steps, 0), index=7))
-    chunks, between, decoding = sorted(found.by_cause(), key=lambda total: -total.spikes)[:3]
+    chunks, between, decoding = sorted(found.by_cause, key=lambda total: -total.spikes)[:3]
     assert (chunks.cause, chunks.spikes, chunks.seconds) == ("prefill chunk", 2, pytest.approx(0.090))
     assert [round(spike.seconds, 3) for spike in chunks.worst] == [0.080, 0.030] and chunks.worst[0].request == 7
     assert (between.cause, between.spikes) == ("between steps", 1)
     assert (decoding.cause, decoding.seconds) == ("decode step", pytest.approx(0.030))
-    assert sum(total.share for total in found.by_cause()) == pytest.approx(1)
+    assert sum(total.share for total in found.by_cause) == pytest.approx(1)
     told = found.as_dict()
     assert told["count"] == 3 and told["causes"][0]["cause"] == "between steps"
     worst = told["causes"][1]["worst"][0]

@@ -32,6 +32,8 @@ class Makers:
         self._ends = np.array([step.time for step in steps if step.sampled > 0], np.float64)
         missing = [step.step - steps[0].step - place for place, step in enumerate(steps)]
         self._counts = np.arange(len(self._places)) + np.array(missing, np.int64)[self._places]
+        self._before = np.append(self._counts, self._counts[-1:] + 1) - 1
+        """Most tokens that can have been given before the next step that is known to have given one."""
 
     def of(self, arrivals: F64) -> I64:
         """Places in the log of the steps that made tokens which came at ``arrivals``, in order; -1: not in the log."""
@@ -39,7 +41,7 @@ class Makers:
             return np.full(len(arrivals), -1)
         turns, known = np.arange(len(arrivals)), arrivals <= self._until
         following = np.searchsorted(self._ends, arrivals + self._slack, "right")
-        at_most = np.append(self._counts, self._counts[-1] + 1)[following] - 1 - turns
+        at_most = self._before[following] - turns
         bound = np.where(known, at_most, _UNBOUND)
         count = np.minimum.accumulate(bound[::-1])[::-1] + turns
         found = np.minimum(np.searchsorted(self._counts, count), len(self._counts) - 1)

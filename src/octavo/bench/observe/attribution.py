@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,20 +72,28 @@ class Attribution:
     """Between two chunks that brought tokens, in all."""
     spikes: list[Spike]
 
+    @cached_property
+    def named(self) -> dict[Cause, list[Spike]]:
+        """The spikes that each cause names, if it names any."""
+        found: dict[Cause, list[Spike]] = {}
+        for spike in self.spikes:
+            found.setdefault(spike.cause, []).append(spike)
+        return found
+
+    @cached_property
     def by_cause(self) -> list[CauseTotal]:
         """Causes that have a part in it, the largest first."""
         total = sum(spike.seconds for spike in self.spikes)
         found = []
         for place, cause in enumerate(CAUSES):
-            seconds = sum(spike.shares[place] for spike in self.spikes)
-            named = [spike for spike in self.spikes if spike.cause == cause]
+            seconds, named = sum(spike.shares[place] for spike in self.spikes), self.named.get(cause, [])
             if named or seconds > 0:
                 found.append(CauseTotal(cause, len(named), seconds, seconds / total if total else 0.0, _worst(named)))
         return sorted(found, key=lambda each: -each.seconds)
 
     def as_dict(self) -> dict[str, Any]:
         """For the result's JSON."""
-        causes = [each._asdict() | {"worst": [spike.as_dict() for spike in each.worst]} for each in self.by_cause()]
+        causes = [each._asdict() | {"worst": [spike.as_dict() for spike in each.worst]} for each in self.by_cause]
         seconds = sum(spike.seconds for spike in self.spikes)
         return {
             "limit_ms": 1000 * self.limit,

@@ -56,13 +56,12 @@ class StepTime:
         growth = np.zeros((2 * len(steps), len(CAUSES)))
         growth[1::2] = shares * (self.ends - self.starts)[:, None]
         growth[2::2] = self._between(steps)
-        self._edges, self._spent = edges, np.cumsum(growth, axis=0)
+        self._edges, self._spent = edges, np.ascontiguousarray(np.cumsum(growth, axis=0).T)
 
     def spent(self, start: F64, end: F64) -> F64:
         """Seconds [spans, causes] of each span from ``start`` to ``end``; what no step covers is unexplained."""
         found = np.empty((len(start), len(CAUSES)))
-        for place in range(len(CAUSES)):
-            total = self._spent[:, place]
+        for place, total in enumerate(self._spent):
             found[:, place] = np.interp(end, self._edges, total) - np.interp(start, self._edges, total)
         unexplained = PLACE["unexplained"]
         found[:, unexplained] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from octavo.bench.observe.observation import Observation
 from octavo.bench.observe.timeline import Line, in_flight, server_line, thinned
 from octavo.bench.report.document import Chart, Limit, Section, Series, Table
 
+DRAWN = 1000
+"""Most spikes of a cause that are drawn."""
 GROUP = "time"
 SECONDS = "seconds after the start"
 
@@ -39,10 +42,10 @@ def _words(seen: Observation) -> list[str]:
 
 
 def _spikes(spikes: Attribution) -> Chart:
-    """Each at the time when its late token came."""
+    """Each at the time when its late token came; of very many, the longest."""
     series = []
     for cause in CAUSES:
-        found = [spike for spike in spikes.spikes if spike.cause == cause]
+        found = heapq.nlargest(DRAWN, spikes.named.get(cause, []), key=lambda spike: spike.seconds)
         labels = [_place(spike) for spike in found]
         if found:
             series.append(Series(name=cause, x=[s.time for s in found], y=[1000 * s.seconds for s in found], labels=labels))
@@ -97,7 +100,7 @@ def _means(result: Mapping[str, Any]) -> Table:
 
 def _causes(spikes: Attribution) -> Table:
     rows = []
-    for total in spikes.by_cause():
+    for total in spikes.by_cause:
         worst = _place(total.worst[0]) if total.worst else None
         rows.append((total.cause, total.spikes, total.seconds, 100 * total.share, worst))
     note = (

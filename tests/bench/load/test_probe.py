@@ -51,7 +51,20 @@ def test_a_host_that_is_not_there() -> None:
         get_ready("http://no.such.host.invalid", None, SAMPLE)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://127.0.0.1", "http://", "http://a:99999", "http://[::1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:8000",
+        "ftp://127.0.0.1",
+        "http://",
+        "http://a:99999",
+        "http://[::1",
+        "http://a..b",
+        "http://ä.example",
+        "http://a/b c",
+        "http://a/\n",
+    ],
+)
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(InvalidRequestError, match=r"^url = "):
         get_ready(url, None, SAMPLE)
@@ -76,6 +89,11 @@ def test_a_key_that_is_wrong() -> None:
         assert get_ready(mock.url, None, SAMPLE, api_key="right").target.api_key == "right"
         with pytest.raises(InvalidRequestError, match=r"^api_key: http.* says HTTP 401: invalid API key$"):
             get_ready(mock.url, None, SAMPLE, api_key="wrong")
+
+
+def test_a_key_that_no_header_can_carry() -> None:
+    with MockServer() as mock, pytest.raises(InvalidRequestError, match=r"^api_key: it must be of printable ASCII"):
+        get_ready(mock.url, None, SAMPLE, api_key="a\nb")
 
 
 @pytest.mark.parametrize("fields", [{"status": 503}, {"malformed_at": 0}, {"drop_at": 0}, {"status": 400}])

@@ -7,13 +7,13 @@ import gc
 import os
 import resource
 import signal
-import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from octavo.bench.load.connection import Connection, Pool
-from octavo.bench.load.records import LoadRun
+from octavo.bench.load.records import LoadRun, RequestRecord
 from octavo.bench.load.run import LoadOptions, offer
 from octavo.bench.load.target import Target
 from octavo.bench.measures.measures import measure
@@ -256,9 +256,13 @@ def test_a_connection_that_the_server_closed_while_idle_is_no_failure() -> None:
 
 
 def test_sigint_keeps_what_was_measured() -> None:
+    def ctrl_c(records: Sequence[RequestRecord], seconds: float) -> None:
+        if any(record.ended is not None for record in records):
+            os.kill(os.getpid(), signal.SIGINT)
+
     with MockProcess(gap_ms=20) as mock:
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        run = load(mock, constant(20, 2000, tokens=10))
+        options = LoadOptions(max_client_lag=10.0, stop_when=ctrl_c)
+        run = offer(Target(mock.url, "mock"), constant(20, 2000, tokens=10), concurrency=None, options=options)
     assert run.interrupted == "stopped by SIGINT"
     assert any(record.completed for record in run.records)
     assert run.records[-1].sent is None
@@ -269,8 +273,14 @@ def test_sigint_keeps_what_was_measured() -> None:
 def test_garbage_is_not_collected_meanwhile() -> None:
     seen = []
     with MockServer() as mock:
-        timer = threading.Timer(0.2, lambda: seen.append(gc.isenabled()))
-        timer.start()
-        load(mock, constant(20, 10))
-    assert seen == [False]
+        options = LoadOptions(stop_when=lambda *_: seen.append(gc.isenabled()))
+        offer(Target(mock.url, "mock"), constant(20, 20), concurrency=None, options=options)
+    assert seen and not any(seen)
     assert gc.isenabled() and gc.get_freeze_count() == 0
+
+
+def test_a_reason_to_stop_ends_the_run() -> None:
+    with MockServer() as mock:
+        options = LoadOptions(stop_when=lambda records, seconds: "enough" if seconds > 0.3 else None)
+        run = offer(Target(mock.url, "mock"), constant(20, 2000), concurrency=None, options=options)
+    assert run.interrupted == "enough" and run.records[-1].sent is None

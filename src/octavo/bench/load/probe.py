@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import http.client
 import json
-import ssl
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -74,12 +73,12 @@ def list_models(target: Target) -> list[str]:
     address = target.address
     connect = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
     connection = connect(address.host, address.port, timeout=TIMEOUT_S)
-    headers = {} if target.api_key is None else {"Authorization": f"Bearer {target.api_key}"}
+    headers = target.authorization
     try:
         connection.request("GET", address.path + MODELS, headers=headers)
         answer = connection.getresponse()
         body = answer.read()
-    except (OSError, ssl.SSLError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
         raise InvalidRequestError(f"url = {target.url}: no server answers there: {reason(error)}", field="url") from None
     finally:
         connection.close()

@@ -66,6 +66,10 @@ class Target:
             raise InvalidRequestError(f"url = {self.url}: {error}", field="url") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidRequestError(f"url = {self.url}: it must begin with http:// or https:// and name a host", field="url")
+        if not (self.url.isascii() and self.url.isprintable()) or " " in self.url:
+            raise InvalidRequestError(
+                f"url = {self.url!r}: it must be ASCII without spaces; write others as %XX, or a host as xn--…", field="url"
+            )
         tls = parts.scheme == "https"
         path = parts.path.rstrip("/")
         return Address(tls, parts.hostname, port or (443 if tls else 80), path.removesuffix("/v1"))
@@ -73,6 +77,15 @@ class Target:
     @property
     def chat(self) -> bool:
         return self.endpoint.endswith(CHAT)
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that carries the key. Raises InvalidRequestError for a key that no header can carry."""
+        if self.api_key is None:
+            return {}
+        if not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise InvalidRequestError("api_key: it must be of printable ASCII characters", field="api_key")
+        return {"Authorization": f"Bearer {self.api_key}"}
 
     def message(self, request: DrawnRequest) -> bytes:
         """The HTTP request, whole."""
@@ -93,8 +106,7 @@ class Target:
         """An HTTP/1.1 request for a path below the URL's."""
         address = self.address
         lines = [f"{method} {address.path}{path} HTTP/1.1", f"Host: {address.shown}", "User-Agent: octavo-bench", "Accept: */*"]
-        if self.api_key is not None:
-            lines.append(f"Authorization: Bearer {self.api_key}")
+        lines += [f"{name}: {value}" for name, value in self.authorization.items()]
         if body:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

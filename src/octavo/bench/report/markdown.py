@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 
@@ -17,7 +18,7 @@ def markdown(document: Document, pictures: Mapping[int, str] | None = None) -> s
     """The document. ``pictures``: by the charts' numbers from 0 on, files to show for them."""
     parts = [f"# {_escaped(document.title)}"]
     parts += [_sentence(sentence) for sentence in document.summary]
-    numbers = iter(range(10**6))
+    numbers = itertools.count()
     sections = [*document.sections, facts_section(document.facts)] if document.facts else document.sections
     for section in sections:
         parts += _section(section, {id(chart): next(numbers) for chart in section.charts}, pictures or {})

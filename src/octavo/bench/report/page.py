@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,8 +25,6 @@ from octavo.bench.report.thin import thinned
 
 MOST_ROWS = 200
 """Of the table of data behind a chart; report.json has all."""
-
-
 _FEW_BARS = 6
 """Two charts with no more than these stand beside each other."""
 
@@ -34,7 +33,7 @@ def html(document: Document) -> str:
     """The page. All text of the document is escaped."""
     shown = [*document.sections, facts_section(document.facts)] if document.facts else list(document.sections)
     ranges = _ranges([chart for section in shown for chart in section.charts])
-    numbers = iter(range(10**6))
+    numbers = itertools.count()
     sections = [
         {
             "heading": section.heading,

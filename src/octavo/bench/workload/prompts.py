@@ -94,7 +94,7 @@ class Writer:
         self._salt = hashlib.sha256(salt.encode()).hexdigest()[:12] if salt else ""
         self._seed = [seed, int(self._salt or "0", 16)]
         self._sources: dict[str | None, Source] = {}
-        self._shared: dict[tuple[PromptText | None, tuple[Part, ...]], str] = {}
+        self._shared: dict[tuple[PromptText | None, Part, str], str] = {}
         if as_text:
             self._tokenizer = tokens.tokenizer
 
@@ -110,23 +110,38 @@ class Writer:
         return self._write_text(parts, source, text)
 
     def _write_text(self, parts: Sequence[Part], source: Source, text: PromptText | None) -> tuple[list[int], str]:
-        """The shared parts' text, which is always the same, and as much more that the whole has its number of tokens."""
-        head = ""
-        for i in range(1, len(parts)):
-            key = text, tuple(parts[:i])
-            if key not in self._shared:
-                self._shared[key] = self._exact(source, head, parts[:i])[1]
-            head = self._shared[key]
-        return self._exact(source, head, parts)
+        """The shared parts' text, which is always the same, and as much more that the whole has its number of tokens.
 
-    def _exact(self, source: Source, head: str, parts: Sequence[Part]) -> tuple[list[int], str]:
-        part, total = parts[-1], sum(part.tokens for part in parts)
-        for attempt in range(_TRIES):
-            glue = " " if head and attempt % 2 == 0 else ""
-            found = _grow(self._tokenizer, head + glue, self._stream(source, part, attempt), part.tokens, total)
+        Where a tokenizer gives the joined parts more than all of them have, the last shared one becomes the prompt's own.
+        """
+        while True:
+            head = ""
+            for part in parts[:-1]:
+                head += self._shared_text(source, text, part, " " if head else "")
+            found = self._exact(source, head, parts[-1], sum(part.tokens for part in parts))
             if found is not None:
                 return found
-        raise OctavoError(f"no text of exactly {total} tokens was found: this tokenizer gives a text more or fewer; send token ids instead")
+            if len(parts) == 1:
+                raise OctavoError(f"no text of exactly {parts[0].tokens} tokens was found with this tokenizer; send token ids instead")
+            *shared, last, own = parts
+            parts = [*shared, Part(own.key, last.tokens + own.tokens, own.nth)]
+
+    def _shared_text(self, source: Source, text: PromptText | None, part: Part, glue: str) -> str:
+        """``glue``, and text of the part's number of tokens with it: whatever comes before, a tokenizer cuts at the space between."""
+        key = text, part, glue
+        if key not in self._shared:
+            found = self._exact(source, "", part, part.tokens, glue)
+            self._shared[key] = "" if found is None else found[1]
+        return self._shared[key]
+
+    def _exact(self, source: Source, head: str, part: Part, total: int, glue: str = "") -> tuple[list[int], str] | None:
+        """``head``, ``glue`` (by default a space, where there is a head) and text of ``part``, of ``total`` tokens together."""
+        for attempt in range(_TRIES):
+            between = glue or (" " if head and attempt % 2 == 0 else "")
+            found = _grow(self._tokenizer, head + between, self._stream(source, part, attempt), part.tokens, total)
+            if found is not None:
+                return found
+        return None
 
     def _take(self, source: Source, part: Part) -> list[int]:
         return list(islice(self._stream(source, part, 0), part.tokens))
@@ -147,23 +162,23 @@ class Writer:
 def _grow(tokenizer: Tokenizer, head: str, stream: Iterator[int], count: int, total: int) -> tuple[list[int], str] | None:
     """Ids and text of exactly ``total`` tokens that begin with ``head``, which lacks about ``count``.
 
-    Encodes, cuts what is too much, fills up what is missing, and encodes again. None where that goes round in circles.
+    Encodes, cuts what is too much, fills up what is missing, and encodes again. None where that goes round in circles. What is added has no
+    spaces around it: parts are joined there, and a tokenizer cuts between two words.
     """
-    own = _decode(tokenizer, list(islice(stream, count)))
+    own = _more(tokenizer, stream, count).lstrip()
     for _ in range(_TRIES):
         text = head + own
         ids = tokenizer.encode(text, add_special_tokens=False)
         if len(ids) == total:
             return ids, text
         if len(ids) < total:
-            own += tokenizer.decode(list(islice(stream, total - len(ids))), continuation=True).replace(_BROKEN, "").rstrip()
+            own += _more(tokenizer, stream, total - len(ids))
         else:
-            own = _decode(tokenizer, ids[:total])[len(head) :].lstrip()
+            own = tokenizer.decode(ids[:total]).replace(_BROKEN, "")[len(head) :].strip()
             if not own:
                 return None
     return None
 
 
-def _decode(tokenizer: Tokenizer, ids: list[int]) -> str:
-    """Their text without spaces around it: between two words it is cut, and the parts of a prompt are joined there."""
-    return tokenizer.decode(ids).replace(_BROKEN, "").strip()
+def _more(tokenizer: Tokenizer, stream: Iterator[int], count: int) -> str:
+    return tokenizer.decode(islice(stream, count), continuation=True).replace(_BROKEN, "").rstrip()

@@ -28,9 +28,10 @@ def tell(outcome: ServeOutcome | SweepOutcome, console: Console, output: Path | 
     from octavo.bench.report.terminal import show_document, write_json
     from octavo.bench.report.write import write_report
 
-    show_document(outcome.document, console)
-    if output is not None:
+    if output is not None:  # first: a terminal may be closed
         write_json(outcome.result, output)
-    if report is not None:
-        console.print(f"report: {write_report(outcome.document, report)}", markup=False, highlight=False)
+    page = write_report(outcome.document, report) if report is not None else None
+    show_document(outcome.document, console)
+    if page is not None:
+        console.print(f"report: {page}", markup=False, highlight=False)
     return 0 if outcome.good else 1

@@ -6,9 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from octavo.bench.kv.plan import available_policies
+from octavo.bench.report.schema import stored_schema
 from octavo.cli.main import app
 from support.tiny_models import make
 
@@ -74,6 +76,8 @@ def test_a_report_needs_nothing_outside_itself(load: str, tmp_path: Path, capsys
     assert "paged, 16" in page and "static, 16" in page
     assert page.count("<figure") == len(list((folder / "charts").glob("*.svg"))) >= 5
     written = json.loads((folder / "report.json").read_text())
+    jsonschema.validate(written, stored_schema("report"))
+    jsonschema.validate(written["result"], stored_schema("kv"))
     assert written["result"]["meta"]["simulated"] and written["facts"]["seeds"] == {"workload": 5}
 
 

@@ -27,9 +27,14 @@ def resampled_percentiles(values: Floats, clusters: Ints, percent: float, resamp
 
     Only the largest values decide: with the values in falling order, the percentile is the first whose weight and that of all before it
     come to more than (1 - percent / 100) of the resample. So only a head of that order is looked at, longer where it does not suffice.
+    Where each cluster is one value no draw is needed: the k-th smallest of n uniform draws is Beta(k, n - k + 1) distributed.
     """
     _, clusters = np.unique(clusters, return_inverse=True)
     sizes = np.bincount(clusters)
+    if len(sizes) == len(values):
+        rank = max(1, math.ceil(percent / 100 * len(values) - 1e-9))
+        drawn = np.random.default_rng(seed).beta(rank, len(values) - rank + 1, resamples)
+        return np.sort(values)[np.minimum(np.floor(drawn * len(values)).astype(np.int64), len(values) - 1)]
     order = np.argsort(-values, kind="stable")
     falling, owners = values[order], clusters[order]
     random = np.random.default_rng(seed)
@@ -117,11 +122,14 @@ def correlation_time(values: Floats) -> float:
     are not positive. Source: Geyer 1992, Practical Markov Chain Monte Carlo, section 3.3 (the initial positive sequence).
     """
     count = len(values)
-    ranks = np.searchsorted(np.sort(values), values, side="left") + np.searchsorted(np.sort(values), values, side="right")
+    if count < 4:
+        return 1.0
+    ordered = np.sort(values)
+    ranks = np.searchsorted(ordered, values, side="left") + np.searchsorted(ordered, values, side="right")
     centred = ranks - ranks.mean()
     power = np.abs(np.fft.rfft(centred, 2 * count)) ** 2
     covariance = np.fft.irfft(power)[:count]
-    if count < 4 or covariance[0] <= 0:
+    if covariance[0] <= 0:
         return 1.0
     correlation = covariance / covariance[0]
     pairs = correlation[: count // 2 * 2].reshape(-1, 2).sum(axis=1)

@@ -103,7 +103,8 @@ def _bounds(
         low, high = (float(np.percentile(found, 100 * p, method="nearest")) for p in (1 - against, confidence))
         return low, high
     sums, sizes = np.bincount(places, weights=values), np.bincount(places)
-    error = float(np.sqrt(((sums - estimate * sizes) ** 2).sum()) / len(values))
+    worth = 1.0 if slo.metric == "itl" else correlation_time(values)
+    error = float(np.sqrt(worth * ((sums - estimate * sizes) ** 2).sum()) / len(values))
     return estimate - NormalDist().inv_cdf(against) * error, estimate + NormalDist().inv_cdf(confidence) * error
 
 

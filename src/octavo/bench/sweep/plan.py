@@ -15,13 +15,15 @@ _MISSING = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 
 def plan_sweep(settings: SweepSettings) -> SweepPlan:
     """By going through the search for every rate that could be the answer, from every rate at which it could begin."""
-    places = range(settings.last + 1)
+    last, doubling = settings.last, settings.doubling
+    places = range(last + 1)
+    costs = [_seconds(settings, place) for place in places]
     counts = []
     seconds = []
-    for truth in range(-1, settings.last + 1):
-        asked = [_asked(settings, truth, start) for start in places]
+    for truth in range(-1, last + 1):
+        asked = [_asked(last, doubling, truth, start) for start in places]
         counts.append(max(len(path) for path in asked))
-        seconds.append(max(_seconds(settings, path) for path in asked) + _confirming(settings, truth, len(CONFIRMING_STEPS)))
+        seconds.append(max(sum(costs[place] for place in path) for path in asked) + _confirming(settings, truth, len(CONFIRMING_STEPS)))
     requests = settings.requests(settings.min_rate)
     judged = requests - settled(requests)
     return SweepPlan(
@@ -83,7 +85,7 @@ def rule(settings: SweepSettings) -> list[str]:
     return [" ".join(line.split()) for line in lines]
 
 
-def _asked(settings: SweepSettings, truth: int, start: int) -> list[int]:
+def _asked(last: int, doubling: int, truth: int, start: int) -> list[int]:
     """The places that the search asks about, if ``truth`` is the highest that is sustained."""
     path: list[int] = []
 
@@ -91,13 +93,14 @@ def _asked(settings: SweepSettings, truth: int, start: int) -> list[int]:
         path.append(place)
         return place <= truth
 
-    find_highest(sustained, settings.last, start, settings.doubling)
+    find_highest(sustained, last, start, doubling)
     return path
 
 
-def _seconds(settings: SweepSettings, path: list[int]) -> float:
-    rates = [settings.rate(place) for place in path]
-    return sum(settings.requests(rate) / rate for rate in rates)
+def _seconds(settings: SweepSettings, place: int, confirming: bool = False) -> float:
+    """Of sending, in one run."""
+    rate = settings.rate(place)
+    return settings.requests(rate, confirming) / rate
 
 
 def _confirming(settings: SweepSettings, truth: int, tries: int) -> float:
@@ -105,8 +108,8 @@ def _confirming(settings: SweepSettings, truth: int, tries: int) -> float:
     if settings.confirm == 0:
         return 0.0
     last = CONFIRMING_STEPS[tries - 1]
-    rates = [settings.rate(min(settings.last, max(0, truth + last - step))) for step in CONFIRMING_STEPS[:tries]]
-    return sum(settings.requests(rate, confirming=True) / rate for rate in rates)
+    places = [min(settings.last, max(0, truth + last - step)) for step in CONFIRMING_STEPS[:tries]]
+    return sum(_seconds(settings, place, confirming=True) for place in places)
 
 
 def _examples(settings: SweepSettings) -> list[float]:
@@ -118,6 +121,6 @@ def _examples(settings: SweepSettings) -> list[float]:
 def _planned(settings: SweepSettings, rate: float) -> PlannedTime:
     """With the probe beginning at half the answer."""
     truth = settings.place(rate)
-    search = _seconds(settings, _asked(settings, truth, max(0, truth - settings.doubling)))
+    search = sum(_seconds(settings, place) for place in _asked(settings.last, settings.doubling, truth, max(0, truth - settings.doubling)))
     once, often = (search + _confirming(settings, truth, tries) for tries in (1, len(CONFIRMING_STEPS)))
     return PlannedTime(rate=rate, minutes=once / 60, max_minutes=often / 60)

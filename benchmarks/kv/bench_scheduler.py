@@ -156,7 +156,7 @@ def main() -> None:
     report("schedule + update, 256 decoding", alone, 1000)
     report("the same with 10,000 waiting", steps(256, 10_000, 10_000), 1.2e6 * alone)
     report("the step log: 1 decoding", log(1), 10)
-    report("the step log: 256 decoding", log(256), 40)
+    report("the step log: 256 decoding", log(256), 10)
     report("schedule + update, 256 decoding, pool of 1,000,000 blocks", steps(256, 0, 1_000_000), 1.5e6 * alone)
     for kind, measure in (("private", private), ("shared", shared)):
         small = measure(10_000)

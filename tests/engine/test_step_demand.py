@@ -29,9 +29,11 @@ def planned(running: list[tuple[int, int]], new: list[tuple[int, int]]) -> Sched
     for i, (computed, count) in enumerate(running):
         output.running.append(RunningRequestData(f"r{i}", computed, none))
         output.num_scheduled_tokens[f"r{i}"] = count
+        output.work.add(computed, count, True)
     for i, (computed, count) in enumerate(new):
         output.new.append(NewRequestData(f"n{i}", [1] * 200, 200, SamplingParams(), computed, none))
         output.num_scheduled_tokens[f"n{i}"] = count
+        output.work.add(computed, count, True)
     return output
 
 

@@ -25,13 +25,13 @@ class StepDemand(NamedTuple):
 
 
 def step_demand(scheduled: SchedulerOutput, windows: Sequence[int]) -> StepDemand:
-    """The work of a step, for attention with these windows (0: all positions). A few additions a request."""
-    counts = scheduled.num_scheduled_tokens
-    tokens = sum(counts.values())
+    """What a planned step demands, for attention with these windows (0: all positions).
+
+    Of a step that only decodes at full attention the scheduler has it all; otherwise it takes a few additions a request.
+    """
+    counts, tokens = scheduled.num_scheduled_tokens, scheduled.work.tokens
     if tokens == len(counts):
-        ends = [entry.num_computed_tokens + 1 for entry in scheduled.running]
-        ends += [entry.num_computed_tokens + 1 for entry in scheduled.new]
-        seen = tuple(sum(ends) if not window else sum([min(end, window) for end in ends]) for window in windows)
+        seen = tuple(_decode_positions(scheduled, window) if window else scheduled.work.pairs for window in windows)
         return StepDemand(tokens, 0, 0, tokens, seen, seen)
     spans = [(entry.num_computed_tokens, counts[entry.request_id]) for entry in scheduled.running]
     spans += [(entry.num_computed_tokens, counts[entry.request_id]) for entry in scheduled.new]
@@ -39,6 +39,12 @@ def step_demand(scheduled: SchedulerOutput, windows: Sequence[int]) -> StepDeman
     attended = tuple(sum([attended_pairs(start, count, window) for start, count in spans]) for window in windows)
     reads = tuple(sum([kv_positions(start, count, window) for start, count in spans]) for window in windows)
     return StepDemand(tokens, sum(chunks), len(chunks), len(spans) - len(chunks), attended, reads)
+
+
+def _decode_positions(scheduled: SchedulerOutput, window: int) -> int:
+    """Positions that one token of each request sees."""
+    computed = [entry.num_computed_tokens for entry in scheduled.running] + [entry.num_computed_tokens for entry in scheduled.new]
+    return sum([min(before + 1, window) for before in computed])
 
 
 def attended_pairs(start: int, count: int, window: int) -> int:

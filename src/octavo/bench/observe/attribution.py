@@ -83,10 +83,10 @@ class Attribution:
     @cached_property
     def by_cause(self) -> list[CauseTotal]:
         """Causes that have a part in it, the largest first."""
-        total = sum(spike.seconds for spike in self.spikes)
-        found = []
-        for place, cause in enumerate(CAUSES):
-            seconds, named = sum(spike.shares[place] for spike in self.spikes), self.named.get(cause, [])
+        totals = [sum(column) for column in zip(*(spike.shares for spike in self.spikes), strict=True)]
+        total, found = sum(totals), []
+        for cause, seconds in zip(CAUSES, totals, strict=False):
+            named = self.named.get(cause, [])
             if named or seconds > 0:
                 found.append(CauseTotal(cause, len(named), seconds, seconds / total if total else 0.0, _worst(named)))
         return sorted(found, key=lambda each: -each.seconds)

@@ -254,9 +254,9 @@ def _counter(target: Target) -> CountTokens | None:
 def _allow_files(connections: int, needed: bool) -> None:
     """Raise this process's limit on open files to what the connections take. ``needed``: fewer will not do."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + SPARE_FILES
+    wanted = 2 * connections + SPARE_FILES  # while the last bytes of an answer are on their way, the next request may need another one
     if hard != resource.RLIM_INFINITY and wanted > hard:
-        if needed:
+        if needed and connections + SPARE_FILES > hard:
             limit = f"this process may open {hard} files, and needs {SPARE_FILES} beside its connections"
             raise InvalidRequestError(f"max_concurrency = {connections}: {limit}", field="max_concurrency")
         wanted = hard

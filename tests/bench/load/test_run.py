@@ -88,7 +88,7 @@ def check_stall(opened: LoadRun, closed: LoadRun, rate: float, seconds: float) -
 
 
 def test_bm_05_a_stall_delays_all_that_was_scheduled_in_it() -> None:
-    """As the case has it, four times as fast."""
+    """As the case has it, in 2 s."""
     check_stall(*stalled(100, rate=50, at=0.5, seconds=0.5), rate=50, seconds=0.5)
 
 

@@ -115,7 +115,6 @@ class Workload:
     seed: int = 0
     num_requests: int = 100
     tenants: tuple[Tenant, ...] = ()
-
     trace: Trace | None = None
     """Where kinds, tenants and lengths come from instead of ``requests``, which is then empty; and times, if arrivals say so."""
 

@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE_SOURCES := pyproject.toml $(wildcard CMakeLists.txt cmake/*) $(shell find csrc -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve install dev lint types floors cpp-format test test-all size bench-machine bench-latency bench-throughput bench-kv fidelity format clean
+.PHONY: help serve install dev lint types floors cpp-format test test-all test-arm size bench-machine bench-latency bench-throughput bench-kv fidelity format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,8 +63,11 @@ cpp-format: dev
 test: lint cpp-format floors types ## From nothing: lint, types, floors, C++ build, tests (under 10 minutes)
 	$(BIN)/python -m pytest -q -m 'not slow' $(PYTEST_ARGS)
 
-test-all: lint cpp-format floors types ## test, and the long ones: every instruction set and thread count, soak
+test-all: lint cpp-format floors types ## test, and the long ones: every instruction set and thread count, soak, Arm under qemu
 	$(BIN)/python tests/run_all.py $(PYTEST_ARGS)
+
+test-arm: dev ## The Arm kernels, cross-built and run under qemu-user
+	$(BIN)/python -m pytest -q -rs tests/native/test_arm.py $(PYTEST_ARGS)
 
 format: dev ## Format Python and C++, fix what lint can fix
 	$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .

@@ -2,6 +2,10 @@
 
 #include <stdexcept>
 
+#if OCTAVO_ARM
+#include <sys/auxv.h>
+#endif
+
 namespace octavo {
 namespace {
 
@@ -17,6 +21,15 @@ std::vector<const KernelTable*> supported_tables() {
                       __builtin_cpu_supports("avx512bf16");
   if (avx512) tables.push_back(&avx512::kTable);
   if (avx2) tables.push_back(&avx2::kTable);
+#endif
+#if OCTAVO_ARM
+  // Bits of the kernel's arch/arm64/include/uapi/asm/hwcap.h. The compiler may use the atomics (LSE) of any CPU that has dot products.
+  constexpr unsigned long kAtomics = 1ul << 8, kDotProd = 1ul << 20, kI8MM = 1ul << 13, kBF16 = 1ul << 14;
+  const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+  const bool dotprod = (first & kDotProd) && (first & kAtomics);
+  if (dotprod && (second & kI8MM) && (second & kBF16)) tables.push_back(&neon_i8mm::kTable);
+  if (dotprod) tables.push_back(&neon_dotprod::kTable);
+  tables.push_back(&neon::kTable);
 #endif
   tables.push_back(&generic::kTable);
   return tables;

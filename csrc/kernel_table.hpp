@@ -28,5 +28,14 @@ extern const KernelTable kTable;
 namespace avx512 {
 extern const KernelTable kTable;
 }
+namespace neon {
+extern const KernelTable kTable;
+}
+namespace neon_dotprod {
+extern const KernelTable kTable;
+}
+namespace neon_i8mm {
+extern const KernelTable kTable;
+}
 
 }  // namespace octavo

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from octavo import _native
+from support.arm import missing
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN_A_MODEL = ("tests/engine", "tests/runner", "tests/e2e", "tests/server")
@@ -74,6 +75,8 @@ def main(extra: list[str]) -> bool:
     minutes, seconds = divmod(round(time.monotonic() - start), 60)
     isas = ", ".join(_native.supported_isas())
     print(f"\nAll rounds: {isas} × {' and '.join(map(str, THREADS))} threads, soak included, {minutes} min {seconds} s")
+    if lacking := missing():
+        print(f"\n*** ATTENTION: {lacking} ***\n")
     print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")
     return totals["failed"] == 0
 

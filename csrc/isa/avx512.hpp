@@ -1,4 +1,5 @@
-// Vectors of AVX-512 (F, BW, VL, DQ, VNNI, BF16). The same names exist in avx2.hpp and generic.hpp; this file documents them.
+// Vectors of AVX-512 (F, BW, VL, DQ, VNNI, BF16). The same names exist in avx2.hpp, neon.hpp and generic.hpp; this file documents
+// them.
 #pragma once
 
 #include <immintrin.h>

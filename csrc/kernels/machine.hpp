@@ -12,6 +12,13 @@ constexpr size_t kSums = 6;
 #endif
 constexpr size_t kSteps = 20000;
 
+#if !defined(OCTAVO_NEON)  // which has its own
+constexpr double kInt8Ops = 128.0;
+OCTAVO_FN I32 multiply_int8(I32 acc, Bytes a, Bytes b) {
+  return dot_u7(acc, a, b);
+}
+#endif
+
 int32_t read_streams(const uint8_t* data, size_t bytes) {
   const size_t stream = bytes / 4;
   I32 sums[4] = {i32_zero(), i32_zero(), i32_zero(), i32_zero()};
@@ -38,8 +45,8 @@ OCTAVO_FN double spin(V start, Step step, Reduce reduce) {
 
 double spin_int8(uint8_t seed) {
   const Bytes a = bytes_set1(seed & 3), b = bytes_set1(1);
-  const auto step = [&](I32 sum) __attribute__((always_inline)) { return dot_u7(sum, a, b); };
-  return 128.0 * kSums * kSteps + spin(i32_zero(), step, [](I32 sum) { return i32_reduce_add(sum); });
+  const auto step = [&](I32 sum) __attribute__((always_inline)) { return multiply_int8(sum, a, b); };
+  return kInt8Ops * kSums * kSteps + spin(i32_zero(), step, [](I32 sum) { return i32_reduce_add(sum); });
 }
 
 double spin_bf16(uint8_t seed) {

@@ -5,9 +5,9 @@
 // of what its comment says) and computes those outputs whole; which thread computes which range never shows in the bits.
 // Kernels allocate nothing, throw nothing, and trust their arguments.
 //
-// How a kernel is written. A header in kernels/ is included by each of isa/{avx512,avx2,generic}.cpp, inside
+// How a kernel is written. A header in kernels/ is included by each isa/*.cpp, inside
 //     namespace octavo::OCTAVO_ISA { namespace { … } }
-// on top of the vector types of isa/OCTAVO_ISA.hpp. Everything has internal linkage, and no template or inline function of the
+// on top of the vector types of the isa/*.hpp before it. Everything has internal linkage, and no template or inline function of the
 // standard library is used (std::min, std::exp, std::vector …): the linker would keep one instruction set's copy for all.
 // The header ends with a constexpr function that fills its part of the KernelTable.
 #pragma once

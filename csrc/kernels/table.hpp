@@ -7,6 +7,11 @@
 #include "kernels/activations.hpp"
 #include "kernels/packing.hpp"
 #include "kernels/unpacking.hpp"
+#if defined(OCTAVO_NEON)
+#include "isa/neon_tiles.hpp"
+#else
+#include "kernels/wide_tiles.hpp"
+#endif
 #include "kernels/linear.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/kv_types.hpp"

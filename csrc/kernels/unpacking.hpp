@@ -4,26 +4,40 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-// The codes of a cell as 8 vectors.
-template <WeightType T>
-OCTAVO_FN void load_codes(const uint8_t* cell, Bytes (&u)[8]) {
+// How many bytes before a cell is read memory is asked for it.
+constexpr size_t kPrefetchAhead = 2048;
+
+// What load_codes needs of a vector besides bytes_*.
+OCTAVO_FN void load_vector(const uint8_t* p, Bytes& out) {
+  out = bytes_load(p);
+}
+OCTAVO_FN Bytes high_nibbles(Bytes a) {
+  return bytes_and(bytes_shift<-4>(a), bytes_set1(15));
+}
+
+// The codes of a cell as 8 vectors: Bytes, or a part of them (isa/neon_tiles.hpp).
+template <WeightType T, typename V>
+OCTAVO_FN void load_codes(const uint8_t* cell, V (&u)[8]) {
   constexpr int kBits = Format<T>::kBits;
   if constexpr (kBits == 8) {
-    for (int j = 0; j < 8; ++j) u[j] = bytes_load(cell + 64 * j);
+    for (int j = 0; j < 8; ++j) load_vector(cell + 64 * j, u[j]);
     return;
   }
   const Bytes low = bytes_set1(15);
   for (int i = 0; i < 4; ++i) {
-    const Bytes both = bytes_load(cell + 64 * i);
+    V both;
+    load_vector(cell + 64 * i, both);
     u[2 * i] = bytes_and(both, low);
-    u[2 * i + 1] = bytes_and(bytes_shift<-4>(both), low);
+    u[2 * i + 1] = high_nibbles(both);
   }
   if constexpr (Format<T>::kTable) {
     const Bytes table = bytes_table16(kIQ4Table);
     for (int j = 0; j < 8; ++j) u[j] = bytes_lookup(table, u[j]);
   }
   if constexpr (kBits == 5) {
-    const Bytes plane = bytes_load(cell + 256), bit = bytes_set1(16);
+    const Bytes bit = bytes_set1(16);
+    V plane;
+    load_vector(cell + 256, plane);
     u[0] = bytes_or_and(u[0], bytes_shift<4>(plane), bit);
     u[1] = bytes_or_and(u[1], bytes_shift<3>(plane), bit);
     u[2] = bytes_or_and(u[2], bytes_shift<2>(plane), bit);
@@ -36,7 +50,8 @@ OCTAVO_FN void load_codes(const uint8_t* cell, Bytes (&u)[8]) {
   if constexpr (kBits == 6) {
     const Bytes bits = bytes_set1(48);
     for (int p = 0; p < 2; ++p) {
-      const Bytes plane = bytes_load(cell + 256 + 64 * p);
+      V plane;
+      load_vector(cell + 256 + 64 * p, plane);
       u[4 * p] = bytes_or_and(u[4 * p], bytes_shift<4>(plane), bits);
       u[4 * p + 1] = bytes_or_and(u[4 * p + 1], bytes_shift<2>(plane), bits);
       u[4 * p + 2] = bytes_or_and(u[4 * p + 2], plane, bits);

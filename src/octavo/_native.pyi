@@ -14,7 +14,8 @@ KERNEL_VERSION: int
 """Raised whenever a kernel changes the bits it produces."""
 
 def supported_isas() -> list[str]:
-    """Instruction sets this CPU can run, best first: "avx512" (F, BW, VL, VNNI, BF16), "avx2" (with FMA, F16C), "generic"."""
+    """Instruction sets this CPU can run, best first. x86: "avx512" (F, BW, VL, VNNI, BF16), "avx2" (with FMA, F16C); 64-bit Arm:
+    "neon_i8mm" (I8MM, BF16), "neon_dotprod" (DOTPROD), "neon"; any: "generic"."""
 
 class ThreadPool:
     """Pinned worker threads, created once; the calling thread is worker 0 and is not pinned. Workers spin briefly, then sleep."""

@@ -156,7 +156,7 @@ class EngineArgs:
         None,
         "Force an instruction set; by default the best this CPU has.",
         numerics=True,
-        choices=("avx512", "avx2", "generic"),
+        choices=("avx512", "avx2", "neon_i8mm", "neon_dotprod", "neon", "generic"),
     )
     seed: int | None = setting(None, "Makes the seeds drawn for unseeded requests repeatable.", numerics=False, low=0, high=2**63 - 1)
     tensor_parallel_size: int = setting(1, "Devices a model is split over; this build has one.", numerics=True, low=1, high=1)

@@ -16,7 +16,7 @@ def home() -> Path:
 
 
 def isa() -> str | None:
-    """OCTAVO_ISA: force an instruction set (avx512, avx2, generic); unset: the best this CPU has."""
+    """OCTAVO_ISA: force an instruction set (avx512, avx2, neon_i8mm, neon_dotprod, neon, generic); unset: the best this CPU has."""
     return os.environ.get("OCTAVO_ISA") or None
 
 

@@ -1,0 +1,4 @@
+#define OCTAVO_ISA neon
+#include "isa/neon.hpp"
+
+#include "kernels/table.hpp"

@@ -151,5 +151,6 @@ void test_rowwise(const Subject& subject);
 void test_kv(const Subject& subject);
 void test_attention(const Subject& subject);
 void test_sampling(const Subject& subject);
+void test_machine(const Subject& subject);
 
 }  // namespace octavo::test

@@ -38,6 +38,7 @@ size_t test_isa(const std::string& isa) {
   test_kv(subject);
   test_attention(subject);
   test_sampling(subject);
+  test_machine(subject);
   std::printf("checked %s %zu %zu\n", isa.c_str(), report.checks(), report.failures());
   return report.failures();
 }

@@ -39,7 +39,7 @@ def plan_lines(comparison: Comparison) -> list[str]:
         minutes = sum(comparison.expected_seconds(part) for part in rounds) / 60
         loads = ", ".join(load.name for load in comparison.loads)
         lines.append(
-            f"{comparison.rounds} rounds in alternating order, a fresh start of each engine in each: {loads}. About {minutes:.0f} minutes."
+            f"{'One round' if comparison.rounds == 1 else f'{comparison.rounds} rounds in alternating order'}, a fresh start of each engine in each: {loads}. About {minutes:.0f} minutes."
         )
     if sweeps and comparison.sweep is not None:
         minutes = sum(comparison.expected_seconds(part) for part in sweeps) / 60

@@ -39,8 +39,8 @@ def _summary(result: CompareResult, shown: Sequence[Column]) -> list[str]:
         said.append(warning(f"In {len(unquiet)} of {len(result.parts)} parts the machine was not quiet. One of them: {unquiet[0]}"))
     said += [warning(sentence) for sentence in _invalid(result)]
     said.append(
-        f"{len(result.engines)} engines, one at a time on one machine, under the same arrivals and prompts from one client; medians of "
-        f"{result.rounds} rounds in alternating order."
+        f"{len(result.engines)} engines, one at a time on one machine, under the same arrivals and prompts from one client; "
+        f"{'one round' if result.rounds == 1 else f'medians of {result.rounds} rounds in alternating order'}."
     )
     first = result.engines[0]
     for column in (column for column in shown if column.told):

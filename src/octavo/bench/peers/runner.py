@@ -112,7 +112,8 @@ class Runner:
         server = part.server
         result.version = self._version(server)
         log = self._store.folder / f"{part.name}.log"
-        process = ServerProcess(server.command, server.ready_url, server.env, log, name="its server")
+        patience = max(300.0, 6 * server.startup_seconds)
+        process = ServerProcess(server.command, server.ready_url, server.env, log, name="its server", ready_timeout=patience)
         quiet = Quiet()
         try:
             process.start()

@@ -38,9 +38,8 @@ def plan_lines(comparison: Comparison) -> list[str]:
     if rounds:
         minutes = sum(comparison.expected_seconds(part) for part in rounds) / 60
         loads = ", ".join(load.name for load in comparison.loads)
-        lines.append(
-            f"{'One round' if comparison.rounds == 1 else f'{comparison.rounds} rounds in alternating order'}, a fresh start of each engine in each: {loads}. About {minutes:.0f} minutes."
-        )
+        count = "One round" if comparison.rounds == 1 else f"{comparison.rounds} rounds in alternating order"
+        lines.append(f"{count}, a fresh start of each engine in each: {loads}. About {minutes:.0f} minutes.")
     if sweeps and comparison.sweep is not None:
         minutes = sum(comparison.expected_seconds(part) for part in sweeps) / 60
         slo = ", ".join(map(str, comparison.sweep.slos))

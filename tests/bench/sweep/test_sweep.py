@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import median
 
@@ -214,3 +215,21 @@ def test_results_are_valid_by_their_type_and_their_schema_and_have_a_report():
     titles = [chart.title for section in document.sections for chart in section.charts]
     assert titles == ["TTFT by rate", "ITL by rate", "Goodput by rate"]
     assert as_data(document)
+
+
+def test_after_a_run_that_was_stopped_one_request_waits_for_what_it_left():
+    class Remembers(OneQueue):
+        def __init__(self):
+            super().__init__(10.0)
+            self.calls = []
+
+        def __call__(self, rate, num_requests, seed, stop_when=None):
+            run = super().__call__(rate, num_requests, seed, stop_when)
+            self.calls.append((rate, num_requests, run.interrupted))
+            return run
+
+    server = Remembers()
+    sweep(server, settings("ttft:p99<1s"))
+    for (_, _, stopped), (rate, count, _) in itertools.pairwise(server.calls):
+        assert (rate is None and count == 1) == (stopped is not None)
+    assert any(stopped for _, _, stopped in server.calls)

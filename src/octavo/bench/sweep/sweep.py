@@ -49,15 +49,20 @@ class _Search:
         self._offer = offer
         self._settings = settings
         self._tell = tell
+        self._left_over = False
+        """The last run was stopped, and the server may still be at its requests: one alone waits until it is through."""
 
     def sustained(self, place: int) -> bool:
         """A run there, and the verdict by it."""
         return self._decide(place, confirming=False)
 
     def _decide(self, place: int, *, confirming: bool) -> bool:
+        if self._left_over:
+            self._offer(None, 1, self._settings.run_seed(0.0, confirming=True))
         runs = self._runs.setdefault(place, [])
         verdict = decide(self._settings.rate(place), runs, self._offer, self._settings, confirming=confirming)
         self.verdicts[place] = verdict
+        self._left_over = verdict.stopped_early
         if self._tell is not None:
             self._tell(verdict)
         return verdict.sustained
@@ -130,5 +135,5 @@ def _warnings(
     at_answer = next((verdict for verdict in verdicts if verdict.rate == highest), None)
     if at_answer is not None and not at_answer.decided:
         confidence = f"{100 * settings.confidence:g} % confidence"
-        said.append(f"Sustained by the estimates of {at_answer.judged} requests, which do not show it at {confidence}: {at_answer.reason}.")
+        said.append(f"Sustained by the estimates of {at_answer.judged} requests; their bounds do not show it at {confidence}.")
     return said

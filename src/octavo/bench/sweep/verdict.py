@@ -42,7 +42,7 @@ def _judge(rate: float, runs: Sequence[LoadRun], settings: SweepSettings, confir
     window = 0.0
     for run, records in zip(runs, joined(runs), strict=True):
         part = records[settled(len(run.records)) :]
-        judged += part
+        judged += [record for record in part if record.ended is not None]  # the others were on their way when the run was stopped
         window += run.seconds - part[0].scheduled + records[0].scheduled - run.records[0].scheduled if part else 0.0
     growth = sum((queue_growth(offered_records(run)) for run in runs), Growth(0.0, 0.0))
     conditions = judge(judged, settings.slos, growth, settings.confidence)

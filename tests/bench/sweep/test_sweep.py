@@ -229,7 +229,7 @@ def test_after_a_run_that_was_stopped_one_request_waits_for_what_it_left():
             return run
 
     server = Remembers()
-    sweep(server, settings("ttft:p99<1s"))
+    sweep(server, settings("ttft:p99<2s", requests_per_verdict=400))
     for (_, _, stopped), (rate, count, _) in itertools.pairwise(server.calls):
         assert (rate is None and count == 1) == (stopped is not None)
     assert any(stopped for _, _, stopped in server.calls)

@@ -98,11 +98,16 @@ def measure_server(plan: ServePlan, say: Say) -> ServeOutcome:
     for note in ready.notes:
         say(note)
     here = is_local(ready.target.address.host)
-    rates = measure_rates(engine_cpus(), RATES_SECONDS) if plan.rates and here else None
+    rates = rates_of(plan, ready.target)
     watch = _Watch(plan, ready.target, here)
     say(f"{ready.target.model} at {plan.url}: {announcement(plan.workload, requests)}")
     run = watch.over(lambda: offer(ready.target, requests, concurrency=plan.workload.arrivals.in_flight, options=plan.options))
     return _outcome(plan, ready, run, watch, rates)
+
+
+def rates_of(plan: ServePlan, target: Target) -> MachineRates | None:
+    """What this machine can do at most, if the plan wants it and the server is on it."""
+    return measure_rates(engine_cpus(), RATES_SECONDS) if plan.rates and is_local(target.address.host) else None
 
 
 class _Watch:

@@ -53,6 +53,9 @@ def sweep(
     cache_salt: shared.CacheSalt = None,
     request_timeout: shared.RequestTimeout = 600.0,
     max_client_lag_ms: shared.MaxClientLag = 50.0,
+    price_per_hour: Annotated[
+        float | None, typer.Option(min=0, help="What the machine costs an hour, in any currency: adds the cost of a million tokens.")
+    ] = None,
     wait_for_lock: WaitForLock = False,
     output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
     report: Annotated[
@@ -117,6 +120,8 @@ def sweep(
             server=server.process,
             server_command=server.command,
             served=served,
+            price_per_hour=price_per_hour,
+            rates=report is not None,
         )
         outcome = sweep_server(plan, settings, say)
     return tell(outcome, console, output, report)

@@ -12,15 +12,19 @@ import msgspec
 from octavo.bench.load.probe import Ready, get_ready
 from octavo.bench.load.records import LoadRun, StopWhen
 from octavo.bench.load.run import offer
+from octavo.bench.machine import MachineRates
 from octavo.bench.measures.measures import measure
 from octavo.bench.observe.observation import Observation
 from octavo.bench.observe.observer import Observer
 from octavo.bench.observe.server import server_side
+from octavo.bench.report.cost import cost_data
 from octavo.bench.report.document import Document, Section
+from octavo.bench.report.energy import Energy, EnergyMeter
 from octavo.bench.report.facts import collect
 from octavo.bench.report.processes import listener
 from octavo.bench.report.quiet import Quiet
-from octavo.bench.serve import Say, ServePlan, asked_of, is_local, server_facts
+from octavo.bench.report.serve import latency_tables, serve_sentences, throughput_table
+from octavo.bench.serve import Say, ServePlan, asked_of, is_local, rates_of, server_facts
 from octavo.bench.sweep.document import sweep_document
 from octavo.bench.sweep.plan import plan_lines, plan_sweep
 from octavo.bench.sweep.result import SweepResult, Verdict
@@ -60,12 +64,13 @@ def sweep_server(plan: ServePlan, settings: SweepSettings, say: Say) -> SweepOut
     ready = get_ready(plan.url, plan.model, sample, **target)
     for note in ready.notes:
         say(note)
+    rates = rates_of(plan, ready.target)
     source = HttpOffer(plan, ready)
     quiet = _quiet(plan, ready)
     quiet.look_before()
     with quiet:
         found = sweep(source, settings, lambda verdict: say(verdict_line(verdict)), planned)
-    return _outcome(plan, settings, source, found, quiet)
+    return _outcome(plan, settings, source, found, (quiet, rates))
 
 
 @dataclass
@@ -76,6 +81,8 @@ class HttpOffer:
     ready: Ready
     seen: dict[float, tuple[LoadRun, Observation]] = field(default_factory=dict)
     """By rate, the last run at it and what the server said meanwhile."""
+    energy: dict[float, Energy] = field(default_factory=dict)
+    """Of the same runs."""
 
     def __call__(self, rate: float | None, num_requests: int, seed: int, stop_when: StopWhen | None = None) -> LoadRun:
         plan = self.plan
@@ -85,10 +92,11 @@ class HttpOffer:
         observer = Observer(plan.url, api_key=plan.api_key)
         observer.start()
         options = dataclasses.replace(plan.options, stop_when=stop_when)
-        run = offer(self.ready.target, requests, concurrency=arrivals.in_flight, options=options)
+        with EnergyMeter() as meter:
+            run = offer(self.ready.target, requests, concurrency=arrivals.in_flight, options=options)
         seen = observer.stop(run.started)
         if rate is not None:
-            self.seen[rate] = (run, seen)
+            self.seen[rate], self.energy[rate] = (run, seen), meter.energy
         return run
 
 
@@ -114,7 +122,10 @@ def _quiet(plan: ServePlan, ready: Ready) -> Quiet:
     return Quiet(own=[] if pid is None else [pid])
 
 
-def _outcome(plan: ServePlan, settings: SweepSettings, source: HttpOffer, found: SweepResult, quiet: Quiet) -> SweepOutcome:
+def _outcome(
+    plan: ServePlan, settings: SweepSettings, source: HttpOffer, found: SweepResult, machine: tuple[Quiet, MachineRates | None]
+) -> SweepOutcome:
+    quiet, rates = machine
     result: dict[str, Any] = msgspec.to_builtins(found)
     result["warnings"] += [*source.ready.notes, *quiet.warnings()]
     if plan.server is not None and (ended := plan.server.failure()) is not None:
@@ -122,20 +133,35 @@ def _outcome(plan: ServePlan, settings: SweepSettings, source: HttpOffer, found:
     result |= {"asked": asked_of(plan, source.ready) | {"seed": settings.seed}, "server": None, "run": None}
     sections: list[Section] = []
     at = source.seen.get(found.max_rate) if found.max_rate is not None else None
-    if at is not None:
+    if at is not None and found.max_rate is not None:
         limits = [slo.limit for slo in settings.slos if slo.metric == "itl"]
-        side = server_side(*at, itl_limits=limits)
-        result |= {"server": side.result, "run": measure(at[0], settings.slos)}
-        sections.append(side.section)
+        side = server_side(*at, itl_limits=limits, rates=rates)
+        result |= {"server": side.result, "run": _measured(plan, settings, at[0], source.energy[found.max_rate])}
+        sections = [*_at_answer(result["run"]), side.section]
     last = at or next(reversed(source.seen.values()), None)
     facts = collect(
         client=result["asked"],
         server=server_facts(plan, last[1]) if last is not None else {},
         model=plan.served,
         seeds={"sweep": settings.seed},
-        rates=False,
+        rates=rates or False,
     )
     facts["quiet"] = quiet.as_facts()
     title = f"Highest rate of {source.ready.target.model} at {plan.url}, {plan.workload.name}"
     document = sweep_document(found, result, settings.slos, title=title, facts=facts, sections=sections)
     return SweepOutcome(found=found, result=result, document=document)
+
+
+def _measured(plan: ServePlan, settings: SweepSettings, run: LoadRun, energy: Energy) -> dict[str, Any]:
+    """The last run at the answer, as ``bench serve`` would give it."""
+    measured = measure(run, settings.slos)
+    measured["energy"] = energy.as_data(measured["output_tokens"])
+    if plan.price_per_hour is not None:
+        measured["cost"] = cost_data(plan.price_per_hour, measured)
+    return measured
+
+
+def _at_answer(run: dict[str, Any]) -> list[Section]:
+    return [
+        Section(heading="The last run at the highest rate", text=serve_sentences(run), tables=[*latency_tables(run), throughput_table(run)])
+    ]

@@ -10,7 +10,7 @@ from octavo.bench.sweep.plan import plan_sweep, rule
 from octavo.bench.sweep.result import SweepPlan, SweepResult, Verdict
 from octavo.bench.sweep.search import find_highest
 from octavo.bench.sweep.settings import CONFIRMING_STEPS, Offer, SweepSettings
-from octavo.bench.sweep.verdict import RunFailed, decide
+from octavo.bench.sweep.verdict import ClientTooSlow, RunFailed, decide
 from octavo.errors import OctavoError
 
 
@@ -31,13 +31,13 @@ def sweep(
     warm = offer(None, settings.warmup, settings.run_seed(0.0))
     start = _start(warm, settings)
     search = _Search(offer, settings, tell)
-    interrupted: str | None = None
+    failed: RunFailed | None = None
     try:
         search.confirm(find_highest(search.sustained, settings.last, start, settings.doubling))
     except RunFailed as error:
-        interrupted = str(error)
+        failed = error
     seconds = warm.seconds + sum(verdict.seconds for verdict in search.verdicts.values())
-    return _result(settings, list(search.verdicts.values()), settings.rate(start), interrupted, seconds, plan or plan_sweep(settings))
+    return _result(settings, list(search.verdicts.values()), settings.rate(start), failed, seconds, plan or plan_sweep(settings))
 
 
 class _Search:
@@ -90,9 +90,10 @@ def _start(warm: LoadRun, settings: SweepSettings) -> int:
 
 
 def _result(
-    settings: SweepSettings, verdicts: Sequence[Verdict], start_rate: float, interrupted: str | None, seconds: float, plan: SweepPlan
+    settings: SweepSettings, verdicts: Sequence[Verdict], start_rate: float, failed: RunFailed | None, seconds: float, plan: SweepPlan
 ) -> SweepResult:
-    highest = max((verdict.rate for verdict in verdicts if verdict.sustained), default=None)
+    interrupted = None if failed is None else str(failed)
+    highest = _answer(verdicts)
     above = min((verdict.rate for verdict in verdicts if not verdict.sustained and verdict.rate > (highest or 0.0)), default=None)
     return SweepResult(
         slo=",".join(map(str, settings.slos)),
@@ -107,7 +108,7 @@ def _result(
         seed=settings.seed,
         start_rate=start_rate,
         rule=rule(settings),
-        valid=interrupted is None or "bottleneck" not in interrupted,
+        valid=not isinstance(failed, ClientTooSlow),
         partial=interrupted is not None,
         interrupted=interrupted,
         warnings=_warnings(settings, verdicts, highest, above, interrupted),
@@ -115,6 +116,16 @@ def _result(
         seconds=seconds,
         verdicts=list(verdicts),
     )
+
+
+def _answer(verdicts: Sequence[Verdict]) -> float | None:
+    """The rate that was confirmed; without one, the highest that is sustained and below all that are not."""
+    good = [verdict for verdict in verdicts if verdict.sustained]
+    confirmed = max((verdict.rate for verdict in good if verdict.confirming), default=None)
+    if confirmed is not None:
+        return confirmed
+    lowest_bad = min((verdict.rate for verdict in verdicts if not verdict.sustained), default=float("inf"))
+    return max((verdict.rate for verdict in good if verdict.rate < lowest_bad), default=None)
 
 
 def _warnings(

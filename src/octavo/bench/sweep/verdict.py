@@ -18,21 +18,30 @@ HOPELESS = "hopeless"
 
 
 class RunFailed(Exception):
-    """A run from which nothing follows about the server's capacity: it was cut short, or the client was the bottleneck."""
+    """A run from which nothing follows about the server's capacity: it was cut short."""
+
+
+class ClientTooSlow(RunFailed):
+    """The client was the bottleneck."""
 
 
 def decide(rate: float, runs: list[LoadRun], offer: Offer, settings: SweepSettings, *, confirming: bool) -> Verdict:
     """One more run at ``rate``, added to ``runs``, and the verdict by all of them. ``confirming``: a long one.
 
+    A run in which the client was the bottleneck does not count, and is made once more.
+
     Raises:
         RunFailed: its message says why.
     """
     count = settings.requests(rate, confirming)
-    run = offer(rate, count, settings.run_seed(rate, confirming), hopeless_rule(settings.slos, count))
-    if run.interrupted is not None and run.interrupted != HOPELESS:
-        raise RunFailed(run.interrupted)
-    if run.client.bottleneck is not None:
-        raise RunFailed(f"at {rate:g} requests a second the client was the bottleneck: {run.client.bottleneck}")
+    for last_try in (False, True):
+        run = offer(rate, count, settings.run_seed(rate, confirming), hopeless_rule(settings.slos, count))
+        if run.interrupted is not None and run.interrupted != HOPELESS:
+            raise RunFailed(run.interrupted)
+        if run.client.bottleneck is None:
+            break
+        if last_try:
+            raise ClientTooSlow(f"at {rate:g} requests a second the client was the bottleneck, twice: {run.client.bottleneck}")
     runs.append(run)
     return _judge(rate, runs, settings, confirming)
 

@@ -6,6 +6,9 @@ Arrivals are all but constant (gamma with a burstiness of 1000), so that no luck
 Prompts are random, new in each run, and sent as text by both. Prints the median over the runs of each client, their difference, and their
 ranges. Exits with 1 if a median of ITL or TTFT differs by more than 5 %, or a p99 by more than 10 %. FOLDER has the model's tokenizer in
 Hugging Face's form.
+
+--together runs both at once, each with half the rate: on a machine that is not quiet, what disturbs the server then disturbs both alike, and a
+client that is late is no error. The server must be on this machine.
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -42,15 +48,39 @@ def main() -> int:
     parser.add_argument("--output-len", type=int, default=64)
     parser.add_argument("--runs", type=int, default=5, help="of each client")
     parser.add_argument("--seed", type=int, default=1, help="of the first run; each run has its own")
+    parser.add_argument("--together", action="store_true", help="both at once instead of in turns")
     args = parser.parse_args()
     runs: dict[str, list[Figures]] = {"octavo": [], "vllm": []}
     for number in range(args.runs):
-        clients = [("octavo", run_octavo), ("vllm", run_vllm)]
-        for place, (name, run) in enumerate(clients if number % 2 == 0 else reversed(clients)):
-            figures = run(args, args.seed + 2 * number + place)
+        seed = args.seed + 2 * number
+        both = together(args, seed) if args.together else in_turns(args, seed, first="octavo" if number % 2 == 0 else "vllm")
+        for name, figures in both.items():
             runs[name].append(figures)
             print(name, ", ".join(f"{what} {value:.1f}" for what, value in figures.items()), flush=True)
     return compare(runs, args)
+
+
+def in_turns(args: argparse.Namespace, seed: int, first: str) -> dict[str, Figures]:
+    clients = {"octavo": run_octavo, "vllm": run_vllm}
+    return {name: clients[name](args, seed + place) for place, name in enumerate(sorted(clients, key=lambda name: name != first))}
+
+
+def together(args: argparse.Namespace, seed: int) -> dict[str, Figures]:
+    """vLLM's takes its time to start: the other one begins when its first connection is there."""
+    half = argparse.Namespace(**vars(args) | {"request_rate": args.request_rate / 2, "num_prompts": args.num_prompts // 2})
+    port = urlsplit(args.url).port or 80
+    others = connections(port)
+    with ThreadPoolExecutor() as pool:
+        vllm = pool.submit(run_vllm, half, seed)
+        while connections(port) <= others and not vllm.done():
+            time.sleep(0.1)
+        return {"octavo": run_octavo(half, seed + 1), "vllm": vllm.result()}
+
+
+def connections(port: int) -> int:
+    """Open ones to a port of this machine, by the kernel's table."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[3] == "01" and int(row[2].rpartition(":")[2], 16) == port for row in rows)
 
 
 def flags(args: argparse.Namespace, seed: int) -> list[str]:
@@ -65,6 +95,7 @@ def run_octavo(args: argparse.Namespace, seed: int) -> Figures:
         output = Path(folder) / "result.json"
         command = [sys.executable, "-m", "octavo", "bench", "serve", "--url", args.url, *flags(args, seed), "--text-prompts"]
         command += ["--input-len", str(args.input_len), "--output-len", str(args.output_len), "--output", str(output)]
+        command += ["--max-client-lag-ms", "10000"] if args.together else []
         call(command)
         result = json.loads(output.read_text())
     check(result["completed"] == args.num_prompts and not result["wrong_length"], "octavo", result["warnings"])
@@ -77,6 +108,7 @@ def run_vllm(args: argparse.Namespace, seed: int) -> Figures:
         command = [args.vllm, "bench", "serve", "--backend", "openai", "--base-url", args.url, *flags(args, seed)]
         command += ["--dataset-name", "random", "--random-input-len", str(args.input_len), "--random-output-len", str(args.output_len)]
         command += ["--ignore-eos", "--temperature", "0", "--percentile-metrics", "ttft,itl", "--metric-percentiles", "50,99"]
+        command += ["--ready-check-timeout-sec", "0"]
         command += ["--save-result", "--result-dir", folder, "--result-filename", "result.json", "--disable-tqdm"]
         call(command)
         result = json.loads((Path(folder) / "result.json").read_text())
@@ -109,7 +141,14 @@ def compare(runs: dict[str, list[Figures]], args: argparse.Namespace) -> int:
         rows.append([what, statistics.median(ours), statistics.median(theirs), f"{100 * off:+.1f} %", *ranges, verdict])
     load = f"{args.num_prompts} requests at {args.request_rate:g} a second, {args.input_len} in, {args.output_len} out"
     columns = ["ms", "octavo bench serve", "vllm bench serve", "difference", "runs of octavo", "runs of vllm", ""]
-    show_table(Table(title=f"{args.model}: {load}; medians of {args.runs} runs each", columns=columns, rows=rows), Console())
+    show_table(
+        Table(
+            title=f"{args.model}: {load}; medians of {args.runs} runs {'together' if args.together else 'in turns'}",
+            columns=columns,
+            rows=rows,
+        ),
+        Console(),
+    )
     return 0 if agree else 1
 
 

@@ -7,8 +7,8 @@ Prompts are random, new in each run, and sent as text by both. Prints the median
 ranges. Exits with 1 if a median of ITL or TTFT differs by more than 5 %, or a p99 by more than 10 %. FOLDER has the model's tokenizer in
 Hugging Face's form.
 
---together runs both at once, each with half the rate: on a machine that is not quiet, what disturbs the server then disturbs both alike, and a
-client that is late is no error. The server must be on this machine.
+--together runs both at once, each with half the rate: on a machine that is not quiet, what disturbs the server then disturbs both alike. A
+client that is late is no error then. The server must be on this machine.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def sweep_sentences(result: SweepResult, data: Mapping[str, Any]) -> list[str]:
         return [f"No rate is known to keep {result.slo}."]
     above = result.bracket[1]
     upper = f"; {text(above)} was not sustained" if above is not None else "; no rate that was tried failed"
-    how = "in the search and in a longer run" if result.confirmed else "in one run"
+    how = "in the longer run that confirms it" if result.confirmed else "in the search alone"
     lines = [f"{text(result.max_rate)} requests a second is the highest Poisson rate that keeps {result.slo}: sustained {how}{upper}."]
     at = next(verdict for verdict in result.verdicts if verdict.rate == result.max_rate)
     if (goodput := at.measures.goodput_rps) is not None:

@@ -1,4 +1,6 @@
 // Packed weights and matrix products: every format, against double precision, at several numbers of rows.
+#include <algorithm>
+
 #include "check.hpp"
 #include "weight.hpp"
 
@@ -74,16 +76,16 @@ std::vector<float> product(const Subject& subject, const PackedWeight& weight, c
 }
 
 // The sum of n products in fp32, in any order, errs by at most n · 2^-24 of the sum of their sizes (Higham, Accuracy and Stability, 4.2);
-// a group's share is six operations, on numbers of at most the size of the group's largest weight.
+// a group's share is six operations, on numbers of at most the size of the group's largest weight, or of ``term``.
 void check_product(const Subject& subject, const Stored& format, const std::vector<float>& w, const std::vector<double>& x,
-                   const std::vector<float>& y) {
+                   const std::vector<float>& y, double term = 0.0) {
   const size_t columns = x.size() / kTokens, group = format.block == 1 ? 1 : 32;
   const double terms = 6.0 * static_cast<double>(columns / group) + 8.0;
   for (size_t r = 0; r < kTokens; ++r) {
     for (size_t n = 0; n < kOut; ++n) {
       double sum = 0.0, size = 0.0;
       for (size_t g = 0; g < columns; g += group) {
-        double largest = 0.0;
+        double largest = term;
         for (size_t k = g; k < g + group; ++k) largest = std::max(largest, std::fabs(static_cast<double>(w[n * columns + k])));
         for (size_t k = g; k < g + group; ++k) {
           sum += x[r * columns + k] * static_cast<double>(w[n * columns + k]);
@@ -148,6 +150,26 @@ void check_format(const Subject& subject, const Stored& format) {
   check_embedding(subject, format, weight, w);
 }
 
+// Weights that are all 0, or all ones, and activations of one size: the largest sums of products that there are, which overflow whatever
+// is too narrow for them. Weights of a format with offsets may cancel to next to nothing, so that errors are those of their terms.
+void check_extremes(const Subject& subject, const Stored& format, uint8_t fill) {
+  const size_t columns = format.block == 32 ? 160 : 512;
+  std::vector<uint8_t> data = random_stored(format, kOut, columns, 9);
+  for (size_t i = 0; i < data.size(); ++i) {
+    const size_t at = i % format.block_bytes;
+    const bool half = std::any_of(format.halves.begin(), format.halves.end(), [&](size_t h) { return at == h || at == h + 1; });
+    if (!half) data[i] = fill;
+  }
+  const PackedWeight weight(subject.isa, subject.pool, format.name, kOut, columns, data.data(), data.size());
+  std::vector<float> values(kTokens * columns);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i / columns % 2 == 0 ? 1.0f : -1.0f;
+  const ActivationBuffer x = activation(subject, weight, ActivationBuffer(values, columns), kTokens);
+  const std::vector<float> y = product(subject, weight, x, 0, kTokens);
+  fingerprint(subject, std::string("extremes-") + format.name + "-" + std::to_string(fill), y);
+  check_product(subject, format, unpacked(weight), as_activation(weight.activation(), values, columns), y, 256.0);
+  check_rows_alone(subject, format, weight, x, y);
+}
+
 double activate(Activation activation, double x) {
   if (activation == Activation::kSilu) return x / (1.0 + std::exp(-x));
   return x / (1.0 + std::exp(-2.0 * std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -179,7 +201,11 @@ void check_gated(const Subject& subject, const Stored& format, Activation functi
 }  // namespace
 
 void test_linear(const Subject& subject) {
-  for (const Stored& format : kStored) check_format(subject, format);
+  for (const Stored& format : kStored) {
+    check_format(subject, format);
+    if (format.block == 1) continue;
+    for (const uint8_t fill : {uint8_t{0x00}, uint8_t{0x80}, uint8_t{0x7F}, uint8_t{0xFF}}) check_extremes(subject, format, fill);
+  }
   check_gated(subject, kStored[0], Activation::kSilu);
   check_gated(subject, kStored[3], Activation::kGeluTanh);
   check_gated(subject, kStored[12], Activation::kSilu);

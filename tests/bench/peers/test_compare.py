@@ -189,3 +189,13 @@ def test_the_highest_rate_at_the_slo_is_found_for_each(bench: Bench) -> None:
     assert (quick["median"], slow["median"], slow["ratio"]) == (16, 0, 0)
     document = json.loads((bench.folder / "report" / "report.json").read_text())
     assert [section["heading"] for section in document["sections"]] == ["Side by side", "The highest rate at the SLO", "Engines"]
+
+
+def test_a_load_that_takes_far_too_long_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from octavo.bench.peers import runner
+
+    monkeypatch.setattr(runner, "PATIENCE_SECONDS", 1.0)
+    bench.engine("endless", overrides={"9": {"hang_at": 1}})  # after the probe, the warm-up and the first load
+    status, result = bench.run(rounds=1, loads=LOADS.replace('name = "', 'expected_seconds = 0\nname = "'))
+    assert status == 1
+    assert result["engines"][0]["failures"] == ["four at once: it took longer than 1 s"]

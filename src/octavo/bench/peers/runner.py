@@ -12,7 +12,7 @@ from pathlib import Path
 from octavo import envs
 from octavo.bench.load.probe import Ready, get_ready
 from octavo.bench.load.records import LoadRun
-from octavo.bench.load.run import offer
+from octavo.bench.load.run import LoadOptions, offer
 from octavo.bench.load.target import Target
 from octavo.bench.measures.measures import measure
 from octavo.bench.observe.observer import Observer
@@ -30,6 +30,8 @@ from octavo.errors import OctavoError
 logger = logging.getLogger(__name__)
 
 VERSION_SECONDS = 60.0
+PATIENCE, PATIENCE_SECONDS = 10, 120.0
+"""A load that takes so many times what the file expects, and so long, is stopped: nobody may be there to do it."""
 WARM_UP = Load(
     name="warm-up", input_len=64, output_len=16, num_prompts=4, concurrency=4, rate=0.0, shows=(), expected_seconds=2.0
 )  # fmt: skip
@@ -153,8 +155,9 @@ class Runner:
             efficiency = time_average(server_line(seen, run.seconds, "kv_efficiency"), run.seconds)
             result.loads[load.name] = LoadResult(result=measure(run, slos), kv_efficiency=efficiency)
             process.settle()
-            if run.interrupted is not None or process.failure() is not None:
-                result.failure = run.interrupted
+            if run.interrupted is not None:
+                result.failure = f"{load.name}: {run.interrupted}"
+            if result.failure is not None or process.failure() is not None:
                 return
 
     def _sweep(self, part: Part, ready: Ready, process: ServerProcess, result: PartResult) -> None:
@@ -171,7 +174,9 @@ class Runner:
 
     def _offer(self, target: Target, server: ServerDescription, load: Load, seed: int) -> LoadRun:
         """Raises Interrupted when SIGINT ended the run; a server's death ends it too, and is seen by whoever looks at the process."""
-        run = offer(target, self._client.draw(server, load, seed), concurrency=load.concurrency)
+        limit = max(PATIENCE_SECONDS, PATIENCE * load.expected_seconds)
+        options = LoadOptions(stop_when=lambda _, seconds: f"it took longer than {limit:g} s" if seconds > limit else None)
+        run = offer(target, self._client.draw(server, load, seed), concurrency=load.concurrency, options=options)
         if run.interrupted is not None and "SIGINT" in run.interrupted:
             raise Interrupted
         return run

@@ -75,7 +75,16 @@ def swept(engine: str, rates: dict[float, bool]) -> PartResult:
     verdicts = [{"rate": rate, "sustained": kept, "requests": 40, "reason": "late", "measures": measures} for rate, kept in rates.items()]
     best = max((rate for rate, kept in rates.items() if kept), default=None)
     lost = min((rate for rate, kept in rates.items() if not kept), default=None)
-    found = {"max_rate": best, "partial": False, "bracket": [best, lost], "verdicts": verdicts, "rule": ["A rule."], "interrupted": None}
+    found = {
+        "max_rate": best,
+        "partial": False,
+        "bracket": [best, lost],
+        "verdicts": verdicts,
+        "rule": ["A rule."],
+        "confidence": 0.95,
+        "shown_sustained": None,
+        "interrupted": None,
+    }
     return PartResult(kind="sweep", engine=engine, round=0, digest="", started=0.0, sweep=found, kv_efficiency=0.9 if best else None)
 
 
@@ -135,7 +144,7 @@ def test_the_document_has_the_table_the_loads_and_the_curves() -> None:
     assert spreads.rows[0] == ["TTFT p50, ms (load)", "100 … 300", "200 … 400"]
     assert ratios.rows[0] == ["TTFT p50, ms (load)", 1, 1.2]
     assert load.tables[0].rows[0][:5] == ["A", 1, 4, 0, 50]
-    assert sweep.tables[0].rows == [["A", 2.0, 4.0, 0.9, 120, "n"], ["B", 0.0, 0.5, None, 80, "n"]]
+    assert sweep.tables[0].rows == [["A", 2.0, 4.0, None, 0.9, 120, "n"], ["B", 0.0, 0.5, None, None, 80, "n"]]
     curve = sweep.charts[1]
     assert curve.series[0].x == [1.0, 2.0, 4.0] and curve.series[0].labels == ["kept", "kept", "late"]
     assert [limit.value for limit in curve.limits] == [50] and not sweep.charts[0].limits

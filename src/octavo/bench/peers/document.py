@@ -79,7 +79,7 @@ def _side_by_side(result: CompareResult, shown: Sequence[Column]) -> Section:
             title="Medians over rounds",
             note="–: the engine does not say, or has no such figure.",
         ),
-        Table(columns=titles, rows=rows(_spread), title="Lowest and highest round"),
+        *([Table(columns=titles, rows=rows(_spread), title="Lowest and highest round")] if result.rounds > 1 else []),
         Table(columns=titles, rows=rows(lambda figure: figure.ratio), title=f"Over {result.engines[0].label}'s"),
     ]
     return Section(heading="Side by side", tables=tables, charts=[_bars(column, result) for column in shown if _told(column, result)])
@@ -152,12 +152,27 @@ def _sweep_section(result: CompareResult) -> Section:
     swept = [(engine, part) for engine in result.engines for part in parts_of(result.parts, engine.label, "sweep") if part.sweep]
     rows: list[list[Cell]] = [_sweep_row(engine, part) for engine, part in swept]
     rows += [
-        [engine.label, None, None, None, None, "not swept"] for engine in result.engines if engine.label not in {e.label for e, _ in swept}
+        [engine.label, None, None, None, None, None, "not swept"]
+        for engine in result.engines
+        if engine.label not in {e.label for e, _ in swept}
     ]
-    titles = ["engine", "highest rate kept", "lowest rate not kept", "KV efficiency there", "requests sent", "set up"]
+    titles = [
+        "engine",
+        "highest rate kept",
+        "lowest rate not kept",
+        "highest shown to be kept",
+        "KV efficiency there",
+        "requests sent",
+        "set up",
+    ]
     rules = swept[0][1].sweep["rule"] if swept and swept[0][1].sweep else []
+    confidence = f"{100 * swept[0][1].sweep['confidence']:g} %" if swept and swept[0][1].sweep else "the stated"
     words = [f"The highest Poisson rate that keeps {result.slo}, in requests a second.", *rules]
-    table = Table(columns=titles, rows=rows, note="0: not even the lowest rate that was tried.")
+    table = Table(
+        columns=titles,
+        rows=rows,
+        note=f"0: not even the lowest rate that was tried. By the estimates; shown: at {confidence} confidence, which takes more requests.",
+    )
     return Section(heading="The highest rate at the SLO", text=words, tables=[table], charts=_curves(swept, result.slo or ""))
 
 
@@ -168,6 +183,7 @@ def _sweep_row(engine: EngineResult, part: PartResult) -> list[Cell]:
         engine.label,
         kept or 0.0,
         lost,
+        found["shown_sustained"],
         part.kv_efficiency,
         sum(verdict["requests"] for verdict in found["verdicts"]),
         engine.sweep_notes,

@@ -48,6 +48,10 @@ public:
   // K and V of one block, each [block_size, kv_heads, head_dim]; for tests. Throws std::out_of_range.
   void read(size_t layer, size_t block, float* k, float* v) const;
 
+  // Takes the memory of blocks first … first + count - 1 from the system, those that exist, before they are written; may run beside
+  // anything else, in a thread of its own. What they hold stays.
+  void touch_blocks(size_t first, size_t count) { memory_.touch(first * block_bytes_, count * block_bytes_); }
+
   // Whole blocks as plain bytes, block i of a call at data + i * block_bytes(). Throw, before anything is moved, std::out_of_range for an
   // id that is not in the storage, and std::invalid_argument for one that is to be written twice.
   //

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 
 namespace octavo {
@@ -32,6 +33,12 @@ Memory::Memory(size_t bytes) {
     if (kHugePage > skip) munmap(data_ + size, kHugePage - skip);
     madvise(data_, size, MADV_HUGEPAGE);
   }
+}
+
+void Memory::touch(size_t offset, size_t count) {
+  constexpr size_t kPage = 4096;
+  const size_t end = std::min(bytes_, offset + count);
+  for (size_t at = offset / kPage * kPage; at < end; at += kPage) __atomic_fetch_or(data_ + at, uint8_t{0}, __ATOMIC_RELAXED);
 }
 
 Memory::~Memory() {

@@ -21,6 +21,10 @@ public:
   }
   ~Memory();
 
+  // Makes the pages of [offset, offset + count) present. What they hold stays as it is, also where another thread writes meanwhile: each
+  // page has one of its bytes or'ed with 0, atomically. A page at a time is taken from the system, so nobody waits for more than one.
+  void touch(size_t offset, size_t count);
+
   uint8_t* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 

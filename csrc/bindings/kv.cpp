@@ -68,6 +68,7 @@ void bind_kv(nb::module_& m) {
            nb::arg("head_dim"), nb::arg("dtype"), nb::arg("scales") = "none", nb::arg("layer_scales") = std::vector<float>())
       .def_prop_ro("nbytes", &KVStorage::nbytes)
       .def_prop_ro("block_bytes", &KVStorage::block_bytes)
+      .def("touch_blocks", &KVStorage::touch_blocks, nb::arg("first"), nb::arg("count"), nb::call_guard<nb::gil_scoped_release>())
       .def("copy_blocks", copy_blocks, nb::arg("src"), nb::arg("dst"))
       .def("export_blocks", export_blocks, nb::arg("blocks"))
       .def("export_into", export_into, nb::arg("blocks"), nb::arg("out"))

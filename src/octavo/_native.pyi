@@ -71,6 +71,9 @@ class KVStorage:
     @property
     def block_bytes(self) -> int:
         """Of one block, all layers: a block is one run of bytes."""
+    def touch_blocks(self, first: int, count: int) -> None:
+        """Take the memory of blocks ``first`` … ``first + count - 1`` (those that exist) from the system before they are written. What they
+        hold stays. Without the GIL; any thread may call it beside any other call."""
     def copy_blocks(self, src: Int32Array, dst: Int32Array) -> None:
         """Block dst[i] becomes what block src[i] was before the call, also where a block is in both.
 

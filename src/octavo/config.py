@@ -120,6 +120,9 @@ class EngineArgs:
     num_gpu_blocks_override: int | None = setting(
         None, "KV blocks of each layer group, exactly; overrides both.", numerics=False, low=1, high=2**31 - 1
     )
+    kv_prefault: bool | None = setting(
+        None, "Take the KV pool's memory from the system before it is needed, in the background; by default serve does.", numerics=False
+    )
     enable_prefix_caching: bool = setting(True, "Share computed KV blocks between equal prefixes.", numerics=False)
     prefix_cache_dir: str | None = setting(
         None, "A folder for KV blocks that the prefix cache has no room for: they are found again, after a restart too.", numerics=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Annotated
@@ -53,5 +54,7 @@ def command(
         request_timeout=request_timeout,
         shutdown_timeout=shutdown_timeout,
     )
+    if args.kv_prefault is None:
+        args = dataclasses.replace(args, kv_prefault=True)
     ensure(args.model)
     serve(args, settings, access_log=access_log)

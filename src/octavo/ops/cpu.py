@@ -90,6 +90,10 @@ class CpuExecutor:
         self.native_seconds += time.perf_counter() - start
         return logits
 
+    def kv_storages(self) -> list[_native.KVStorage]:
+        """Of each layer group."""
+        return self._kv
+
     def copy_blocks(self, group: int, src: Int32Array, dst: Int32Array) -> None:
         """See octavo.runner.transfers.BlockMover, here and below."""
         self._kv[group].copy_blocks(src, dst)

@@ -19,6 +19,7 @@ from octavo.ops.kv_format import KVFormat
 from octavo.ops.spec import F32Array, Int32Array, Parameter, StepInputs
 from octavo.ops.threads import choose_cpus
 from octavo.runner.loading import LoadedModel
+from octavo.runner.prefault import Prefault
 from octavo.runner.sampler import Sampler
 from octavo.weights.formats import Weight
 
@@ -72,8 +73,14 @@ class CpuBackend:
         self._stored = {name: (weight.format.name, weight.nbytes) for name, weight in loaded.weights.items()}
         self._model = loaded.model
 
+        self._prefault: Prefault | None = None
+
     def allocate_kv(self, num_blocks: list[int], block_size: int, format: KVFormat) -> None:
         self._executor.allocate_kv(num_blocks, block_size, format)
+
+    def prefault_kv(self, num_blocks: list[int]) -> None:
+        """Take the KV pool's memory from the system, in the background."""
+        self._prefault = Prefault(self._executor.kv_storages(), num_blocks)
 
     def kv_counts(self) -> npt.NDArray[np.uint64]:
         return self._executor.kv_counts()
@@ -82,6 +89,7 @@ class CpuBackend:
         """See CpuExecutor.sharing."""
         other = copy.copy(self)
         other._executor = self._executor.sharing()
+        other._prefault = None
         return other
 
     def run(self, inputs: StepInputs) -> F32Array:
@@ -151,4 +159,6 @@ class CpuBackend:
         return {"name": name, "stored": stored, "stored_bytes": nbytes, "run": run[0], "run_bytes": run[1]}
 
     def close(self) -> None:
+        if self._prefault is not None:
+            self._prefault.stop()
         self._pool.close()

@@ -35,6 +35,9 @@ class Executor(BlockMover, Protocol):
     def allocate_kv(self, num_blocks: list[int], block_size: int, format: KVFormat) -> None:
         """Storage for each layer group."""
 
+    def prefault_kv(self, num_blocks: list[int]) -> None:
+        """Take the memory of that storage from the system, in the background."""
+
     def kv_counts(self) -> npt.NDArray[np.uint64]:
         """What writing 8-bit K and V met, by layer: as _native.KVStorage.counts."""
 
@@ -104,6 +107,8 @@ class ModelRunner:
 
     def allocate_kv(self, num_blocks: list[int]) -> None:
         self._executor.allocate_kv(num_blocks, self._args.block_size, self._kv_format)
+        if self._args.kv_prefault:
+            self._executor.prefault_kv(num_blocks)
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
         output = RunnerOutput(scheduled.step_id)

@@ -38,6 +38,9 @@ class ReferenceExecutor:
         self._kv = ReferenceKV(self._model.kv_layers(), num_blocks, format, block_size)
         self._ops = ReferenceOps(self._matrices, self._kv, self._modes)
 
+    def prefault_kv(self, num_blocks: list[int]) -> None:
+        """Nothing: numpy has the memory by then."""
+
     def kv_counts(self) -> npt.NDArray[np.uint64]:
         return self._kv.counts
 

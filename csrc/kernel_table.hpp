@@ -7,7 +7,7 @@
 namespace octavo {
 
 // Raised whenever a kernel changes the bits it produces (part of numerics_id).
-constexpr int kKernelVersion = 2;
+constexpr int kKernelVersion = 3;
 
 struct KernelTable {
   const char* name;

@@ -102,7 +102,7 @@ float widen(KVType type, const void* numbers, size_t index) {
 }  // namespace
 
 KVStorage::KVStorage(const std::string& isa, size_t num_layers, size_t num_blocks, size_t block_size, size_t num_kv_heads, size_t head_dim,
-                     const std::string& type, const std::string& scales, std::vector<float> layer_scales)
+                     const std::string& type, const std::string& scales, std::vector<float> layer_scales, bool bf16_products)
     : kernels_(&kernels_for(isa)), num_layers_(num_layers), shape_{} {
   shape_.num_blocks = num_blocks;
   shape_.block_size = block_size;
@@ -110,6 +110,9 @@ KVStorage::KVStorage(const std::string& isa, size_t num_layers, size_t num_block
   shape_.head_dim = head_dim;
   shape_.type = kv_type(type);
   shape_.scales = kv_scales(scales, shape_.type);
+  if (bf16_products && (shape_.type == KVType::kFP32 || shape_.type == KVType::kFP16))
+    throw std::invalid_argument("bf16_products: bf16 does not hold the numbers of dtype = " + type);
+  shape_.bf16_products = bf16_products;
   check("num_layers", num_layers, num_layers > 0, "positive");
   check("num_blocks", num_blocks, num_blocks > 0, "positive");
   check("block_size", block_size, block_size == 8 || (block_size > 0 && block_size % 16 == 0), "8 or a multiple of 16");

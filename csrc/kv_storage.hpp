@@ -31,9 +31,10 @@ class KVStorage {
 public:
   // Reserves address space; memory (zeros) comes as blocks are first written. type: "bf16", "fp16" or "fp32", with scales "none"; or
   // "fp8_e4m3", "fp8_e5m2" or "int8", with scales "static", "dynamic" or "guarded". layer_scales: K's and V's of each layer, 2^-40 … 2^40;
-  // empty: 1. block_size is 8 or a multiple of 16, head_dim a multiple of 16. Throws std::invalid_argument or std::bad_alloc.
+  // empty: 1. bf16_products: attention multiplies in bf16, not in fp32; of bf16 and 8-bit types, whose
+  // numbers bf16 holds. block_size is 8 or a multiple of 16, head_dim a multiple of 16. Throws std::invalid_argument or std::bad_alloc.
   KVStorage(const std::string& isa, size_t num_layers, size_t num_blocks, size_t block_size, size_t num_kv_heads, size_t head_dim,
-            const std::string& type, const std::string& scales = "none", std::vector<float> layer_scales = {});
+            const std::string& type, const std::string& scales = "none", std::vector<float> layer_scales = {}, bool bf16_products = false);
 
   const KernelTable& kernels() const { return *kernels_; }
   size_t num_layers() const { return num_layers_; }

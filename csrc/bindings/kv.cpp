@@ -62,10 +62,11 @@ nb::ndarray<nb::numpy, uint64_t> read_counts(const KVStorage& storage) {
 
 void bind_kv(nb::module_& m) {
   nb::class_<KVStorage>(m, "KVStorage")
-      .def(nb::init<const std::string&, size_t, size_t, size_t, size_t, size_t, const std::string&, const std::string&,
-                    std::vector<float>>(),
+      .def(nb::init<const std::string&, size_t, size_t, size_t, size_t, size_t, const std::string&, const std::string&, std::vector<float>,
+                    bool>(),
            nb::arg("isa"), nb::arg("num_layers"), nb::arg("num_blocks"), nb::arg("block_size"), nb::arg("num_kv_heads"),
-           nb::arg("head_dim"), nb::arg("dtype"), nb::arg("scales") = "none", nb::arg("layer_scales") = std::vector<float>())
+           nb::arg("head_dim"), nb::arg("dtype"), nb::arg("scales") = "none", nb::arg("layer_scales") = std::vector<float>(),
+           nb::arg("bf16_products") = false)
       .def_prop_ro("nbytes", &KVStorage::nbytes)
       .def_prop_ro("block_bytes", &KVStorage::block_bytes)
       .def("touch_blocks", &KVStorage::touch_blocks, nb::arg("first"), nb::arg("count"), nb::call_guard<nb::gil_scoped_release>())

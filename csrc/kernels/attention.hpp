@@ -390,7 +390,10 @@ void attend_as(const AttentionArgs& args, const AttentionItem& item, size_t begi
   }
 }
 
+void attend_bf16(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch);
+
 void attend(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch) {
+  if (args.kv.bf16_products) return attend_bf16(args, item, begin, end, state, scratch);
   with_type(args.kv.type, [&](auto kv) { attend_as<decltype(kv)>(args, item, begin, end, state, scratch); });
 }
 

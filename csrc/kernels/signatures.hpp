@@ -106,6 +106,7 @@ struct KVLayerView {
   size_t block_stride;  // numbers from a block's K to the next block's
   KVType type;
   KVScales scales;
+  bool bf16_products;      // attention multiplies in bf16 (kernels/attention_bf16.hpp); not of fp16 and fp32
   float k_scale, v_scale;  // the layer's
   uint16_t* k_own;         // bf16 scales of block 0's tokens [kv_heads, block_size], times the layer's; null under kNone and kStatic
   uint16_t* v_own;

@@ -18,6 +18,7 @@
 #include "kernels/kv_write.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/attention_bf16.hpp"
 #include "kernels/sampling.hpp"
 #include "kernels/machine.hpp"
 // clang-format on

@@ -60,9 +60,11 @@ class KVStorage:
         dtype: str,
         scales: str = "none",
         layer_scales: Sequence[float] = ...,
+        bf16_products: bool = ...,
     ) -> None:
         """``dtype`` and ``scales``: as octavo.ops.kv_format.KVFormat; ``layer_scales``: K's and V's of each layer in turn, 1 where there
-        are none. ``block_size`` is 8 or a multiple of 16, ``head_dim`` a multiple of 16 up to 512.
+        are none. ``bf16_products``: attention multiplies in bf16; not for "fp16" and "fp32". ``block_size`` is 8 or a multiple of 16,
+        ``head_dim`` a multiple of 16 up to 512.
 
         Memory is reserved, and touched on first use.
         """

@@ -28,12 +28,13 @@ class Shape:
     scales: str = "none"
     layer_scales: tuple[float, float] = (1.0, 1.0)
     """K's and V's."""
+    bf16_products: bool = False
     spread: float = 0.0
     """Vectors of K and V are multiplied with e to the power of this times a normal number."""
 
     @property
     def format(self) -> KVFormat:
-        return KVFormat(self.dtype, self.scales)
+        return KVFormat(self.dtype, self.scales, bf16_products=self.bf16_products)
 
     @property
     def scale(self) -> float:
@@ -85,7 +86,16 @@ class PagedCase:
         self.sinks = np.random.default_rng(self.seed + 1).standard_normal(shape.heads).astype(np.float32) if shape.sinks else None
         scales = [*shape.layer_scales, *shape.layer_scales] if shape.scales in ("static", "guarded") else []
         self.kv = _native.KVStorage(
-            self.isa, 2, self.num_blocks, self.block_size, shape.kv_heads, shape.head_dim, shape.dtype, shape.scales, scales
+            self.isa,
+            2,
+            self.num_blocks,
+            self.block_size,
+            shape.kv_heads,
+            shape.head_dim,
+            shape.dtype,
+            shape.scales,
+            scales,
+            shape.bf16_products,
         )
         self._build()
 
@@ -150,4 +160,4 @@ class PagedCase:
         wide = [x.astype(np.float64) for x in (s.q[first:], stored_k, stored_v)]
         sinks = None if self.sinks is None else self.sinks.astype(np.float64)
         positions = np.arange(first, s.length, dtype=np.int32)
-        return attend(*wide, positions, spec, sinks).reshape(s.length - first, -1)
+        return attend(*wide, positions, spec, sinks, shape.bf16_products).reshape(s.length - first, -1)

@@ -53,6 +53,7 @@ class CpuExecutor:
                 format.dtype,
                 format.scales,
                 [x for place in self._places(group) for pair in format.layer_scales[place : place + 1] for x in pair],
+                format.bf16_products,
             )
             for group, (layers, count) in enumerate(zip(self.groups, num_blocks, strict=True))
         ]

@@ -21,6 +21,10 @@ class KVFormat:
     where the layer's clips or errs too much (the drift guard, csrc/kernels/kv_write.hpp)."""
     layer_scales: tuple[tuple[float, float], ...] = ()
     """K's and V's scale of each of the model's layers; (): all 1."""
+    bf16_products: bool = False
+    """Attention multiplies in bf16, which holds the numbers of "bf16" and of 8-bit types exactly, and adds in fp32. q times its scale is
+    rounded to bf16, and so are the weights exp(score - largest), by splits of 128 positions, each against its own largest, times V's scale
+    where there are scales. Their sum is of the rounded ones without scales, of exact ones with."""
 
     def of_layer(self, index: int) -> tuple[float, float]:
         """K's and V's scale of a layer."""

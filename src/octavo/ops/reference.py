@@ -35,6 +35,8 @@ def round_fp16(x: F32Array) -> F32Array:
 ROUNDINGS: dict[str, Callable[[F32Array], F32Array]] = {"bf16": round_bf16, "fp16": round_fp16, "fp32": lambda x: x}
 """How each wide KV dtype rounds."""
 WIDEST = KVFormat("fp32")
+SPLIT = 128
+"""Positions that native attention attends to by themselves, before splits are combined."""
 
 
 def round_minifloat(x: F32Array, fraction: int, bias: int) -> F32Array:
@@ -274,7 +276,8 @@ class ReferenceOps(Ops[F32Array]):
             slots = self._slots(layer, s, int(length))
             k, v = self._kv.k[layer][slots], self._kv.v[layer][slots]
             heads = q[rows].reshape(-1, spec.num_heads, layer.head_dim)
-            out[rows] = attend(heads, k, v, inputs.positions[rows], spec, sinks).reshape(out[rows].shape)
+            bf16 = self._kv.format.bf16_products
+            out[rows] = attend(heads, k, v, inputs.positions[rows], spec, sinks, bf16).reshape(out[rows].shape)
         return out
 
     def _slots(self, layer: KVLayer, sequence: int, length: int) -> npt.NDArray[np.int64]:
@@ -300,9 +303,18 @@ class ReferenceOps(Ops[F32Array]):
 
 
 def attend(
-    q: F32Array, k: F32Array, v: F32Array, positions: npt.NDArray[np.int32], spec: AttentionSpec, sinks: F32Array | None = None
+    q: F32Array,
+    k: F32Array,
+    v: F32Array,
+    positions: npt.NDArray[np.int32],
+    spec: AttentionSpec,
+    sinks: F32Array | None = None,
+    bf16_products: bool = False,
 ) -> F32Array:
-    """Causal attention of one sequence: q [n, heads, d] at ``positions`` over k, v [length, kv_heads, d] → [n, heads, d]."""
+    """Causal attention of one sequence: q [n, heads, d] at ``positions`` over k, v [length, kv_heads, d] → [n, heads, d].
+
+    ``bf16_products``: see KVFormat.
+    """
     group = spec.num_heads // k.shape[1]
     keys = np.arange(k.shape[0])
     visible = keys <= positions[:, None]
@@ -310,14 +322,27 @@ def attend(
         visible &= keys > positions[:, None] - spec.window
     out = np.empty_like(q)
     for h in range(spec.num_heads):
-        scores = (q[:, h] @ k[:, h // group].T) * np.float32(spec.scale)
+        scaled = q[:, h] * np.float32(spec.scale)
+        scores = (round_bf16(scaled) if bf16_products else scaled) @ k[:, h // group].T
         if spec.softcap:
             scores = np.float32(spec.softcap) * np.tanh(scores / np.float32(spec.softcap))
         scores = np.where(visible, scores, -np.inf)
         top = scores.max(-1, keepdims=True)
         top = top if sinks is None else np.maximum(top, sinks[h])
-        p = np.exp(scores - top)
+        p = _weights_of_bf16(scores, top) if bf16_products else np.exp(scores - top)
         total = p.sum(-1, keepdims=True)
         total = total if sinks is None else total + np.exp(sinks[h] - top)
         out[:, h] = (p / total) @ v[:, h // group]
     return out
+
+
+def _weights_of_bf16(scores: F32Array, top: F32Array) -> F32Array:
+    """exp(scores - top), [n, positions], rounded to bf16 within each split of positions, against the split's own largest score."""
+    p = np.zeros_like(scores)
+    for start in range(0, scores.shape[1], SPLIT):
+        part = scores[:, start : start + SPLIT]
+        largest = part.max(-1, keepdims=True)
+        seen = np.isfinite(largest)
+        weights = round_bf16(np.exp(np.where(seen, part - np.where(seen, largest, 0), -np.inf)).astype(np.float32))
+        p[:, start : start + SPLIT] = weights * np.where(seen, np.exp(np.where(seen, largest, 0) - top), 0)
+    return p

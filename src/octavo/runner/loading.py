@@ -121,7 +121,8 @@ def kv_dtype(args: EngineArgs) -> str:
 def kv_format(args: EngineArgs, scales: KVScales | None = None) -> KVFormat:
     """How K and V are stored, with ``scales`` of the checkpoint, where the mode has use for them."""
     dtype = kv_dtype(args)
+    bf16_products = args.dtype != "float32" and dtype not in ("fp16", "fp32")
     if NUMBER_BYTES[dtype] > 1:
-        return KVFormat(dtype)
+        return KVFormat(dtype, bf16_products=bf16_products)
     mode = args.kv_scales if args.kv_scales != "auto" else "dynamic" if dtype == "int8" else "guarded"
-    return KVFormat(dtype, mode, scales.pairs() if scales and mode != "dynamic" else ())
+    return KVFormat(dtype, mode, scales.pairs() if scales and mode != "dynamic" else (), bf16_products)

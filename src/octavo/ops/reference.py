@@ -336,7 +336,7 @@ def attend(
     return out
 
 
-def _weights_of_bf16(scores: F32Array, top: F32Array) -> F32Array:
+def _weights_of_bf16(scores: npt.NDArray[np.floating], top: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """exp(scores - top), [n, positions], rounded to bf16 within each split of positions, against the split's own largest score."""
     p = np.zeros_like(scores)
     for start in range(0, scores.shape[1], SPLIT):

@@ -52,7 +52,7 @@ def test_noise_averages_out_and_shows_in_the_margin() -> None:
         model.observe(made, seconds(made) * (1 + 0.05 * random.standard_normal()) + (0.008 if random.random() < 0.1 else 0))
     probe = work(100, 500, 8)
     assert model.predict(probe) == pytest.approx(seconds(probe), rel=0.08)
-    assert 0.006 < model.margin(0.05) < 0.014  # a tenth of the steps take 8 ms more
+    assert 0.008 < model.margin(0.05) < 0.02  # a tenth of the steps take 8 ms more, and noise is a twentieth of 60 ms at most
 
 
 def test_before_it_knows_its_errors_the_margin_is_a_guess() -> None:

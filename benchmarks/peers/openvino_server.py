@@ -48,8 +48,18 @@ class Told(NamedTuple):
 
 def run_engine(conn: Connection, options: argparse.Namespace) -> None:
     """The engine's process: take what is asked, step, tell; until the other end is closed."""
-    import numpy as np
-    import openvino as ov
+    stepper = Stepper(make_pipeline(options))
+    conn.send("ready")
+    while True:
+        while conn.poll(0 if stepper.live else None):
+            if (refused := stepper.take(conn.recv())) is not None:
+                conn.send([refused])
+        if told := stepper.step():
+            conn.send(told)
+
+
+def make_pipeline(options: argparse.Namespace) -> Any:
+    """GenAI's continuous batching, with its model loaded."""
     import openvino_genai as genai
 
     scheduler = genai.SchedulerConfig()
@@ -59,51 +69,65 @@ def run_engine(conn: Connection, options: argparse.Namespace) -> None:
     scheduler.dynamic_split_fuse = True
     scheduler.enable_prefix_caching = False
     properties = {"INFERENCE_NUM_THREADS": options.threads, "INFERENCE_PRECISION_HINT": options.precision}
-    pipeline = genai.ContinuousBatchingPipeline(options.model, scheduler, "CPU", properties)
-    stops = set(pipeline.get_config().stop_token_ids) | {pipeline.get_config().eos_token_id}
-    conn.send("ready")
-    live: dict[int, Any] = {}
+    return genai.ContinuousBatchingPipeline(options.model, scheduler, "CPU", properties)
 
-    def begin(ask: Ask) -> None:
-        config = genai.GenerationConfig()
+
+class Stepper:
+    """Requests on their way through a pipeline."""
+
+    def __init__(self, pipeline: Any) -> None:
+        import openvino_genai
+
+        self._genai = openvino_genai
+        self.live: dict[int, Any] = {}
+        """GenAI's handle of each, by request."""
+        self._pipeline = pipeline
+        config = pipeline.get_config()
+        self._stops = set(config.stop_token_ids) | {config.eos_token_id}
+
+    def take(self, ask: Ask) -> Told | None:
+        """Begin a request, or forget one; what there is to tell of one that GenAI does not take."""
+        if ask.token_ids is None:
+            if (handle := self.live.pop(ask.request_id, None)) is not None:
+                handle.cancel()
+            return None
+        try:
+            self._begin(ask)
+        except Exception as error:  # GenAI raises RuntimeError, TypeError and its own kinds for requests it cannot take
+            return Told(ask.request_id, [], error=str(error))
+        return None
+
+    def step(self) -> list[Told]:
+        """One step, and what it brought."""
+        self._pipeline.step()
+        return [told for request_id in list(self.live) if (told := self._read(request_id)) is not None]
+
+    def _begin(self, ask: Ask) -> None:
+        import numpy as np
+        import openvino as ov
+
+        config = self._genai.GenerationConfig()
         config.max_new_tokens = ask.max_tokens
         config.ignore_eos = ask.ignore_eos
         if not ask.ignore_eos:
-            config.stop_token_ids = stops
+            config.stop_token_ids = self._stops
         if ask.temperature > 0:
             config.do_sample, config.temperature = True, ask.temperature
         prompt = ov.Tensor(np.array([ask.token_ids], dtype=np.int64))
-        live[ask.request_id] = pipeline.add_request(ask.request_id, prompt, config)
+        self.live[ask.request_id] = self._pipeline.add_request(ask.request_id, prompt, config)
 
-    def take(ask: Ask) -> None:
-        if ask.token_ids is None:
-            if (handle := live.pop(ask.request_id, None)) is not None:
-                handle.cancel()
-            return
-        try:
-            begin(ask)
-        except Exception as error:  # GenAI raises RuntimeError, TypeError and its own kinds for requests it cannot take
-            conn.send([Told(ask.request_id, [], error=str(error))])
-
-    def read(request_id: int) -> Told | None:
-        handle, tokens, reason = live[request_id], [], None
+    def _read(self, request_id: int) -> Told | None:
+        handle, tokens, reason = self.live[request_id], [], None
         while handle.can_read():
             for output in handle.read().values():
                 tokens += output.generated_ids
-                if output.finish_reason != genai.GenerationFinishReason.NONE:
+                if output.finish_reason != self._genai.GenerationFinishReason.NONE:
                     reason = output.finish_reason.name.lower()
-        if handle.get_status() == genai.GenerationStatus.RUNNING:
+        if handle.get_status() == self._genai.GenerationStatus.RUNNING:
             return Told(request_id, tokens) if tokens else None
-        del live[request_id]
-        ignored = handle.get_status() == genai.GenerationStatus.IGNORED
+        del self.live[request_id]
+        ignored = handle.get_status() == self._genai.GenerationStatus.IGNORED
         return Told(request_id, tokens, reason or "length", "no room in the KV cache" if ignored else "")
-
-    while True:
-        while conn.poll(0 if live else None):
-            take(conn.recv())
-        pipeline.step()
-        if told := [each for request_id in list(live) if (each := read(request_id)) is not None]:
-            conn.send(told)
 
 
 class Engine:

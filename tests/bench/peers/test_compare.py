@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from octavo.bench.machine import MachineRates
-from octavo.bench.report import facts
+from octavo.bench.peers import compare
+from octavo.bench.report.schema import stored_schema
 from octavo.cli.main import app
 from support.toy_tokenizer import byte_level, write_tokenizer
 
@@ -73,7 +76,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setenv("OCTAVO_BENCH_LOCK", str(tmp_path / "lock"))
     monkeypatch.setenv("COLUMNS", "200")
     rates = MachineRates(read_bytes_s=1.0, int8_ops_s=1.0, bf16_flops_s=1.0, fp32_flops_s=1.0, cpus=(0,))
-    monkeypatch.setattr(facts, "measure", lambda cpus, seconds: rates)  # two seconds of every CPU
+    monkeypatch.setattr(compare, "measure_rates", lambda cpus, seconds: rates)  # two seconds of every CPU
     return Bench(tmp_path)
 
 
@@ -94,10 +97,14 @@ def test_two_engines_side_by_side(bench: Bench, capsys: pytest.CaptureFixture[st
     assert quick["figures"]["startup_s"]["median"] > 0 and quick["figures"]["peak_memory_mib"]["median"] > 5
     order = [(part["round"], part["engine"]) for part in result["parts"]]
     assert order == [(1, "quick"), (1, "slow"), (2, "slow"), (2, "quick")]
-    assert "decode tok/s (one stream)" in " ".join(shown.split()) or "decode" in shown
+    row = next(line for line in shown.splitlines() if "decode tok/s (one stream) " in line)  # the sentence before has a colon there
+    assert [float(word) for word in row.split() if word.replace(".", "").isdigit()] == pytest.approx(
+        [quick["figures"]["one stream/decode_tok_s"]["median"], slow["figures"]["one stream/decode_tok_s"]["median"]], rel=0.01
+    )
     assert {path.name for path in (bench.folder / "report").iterdir()} == {"report.html", "report.md", "report.json", "charts", "parts"}
     report = json.loads((bench.folder / "report" / "report.json").read_text())
     assert report["result"]["engines"][0]["figures"] == quick["figures"]
+    jsonschema.validate(result, stored_schema("compare"))
 
 
 def test_engines_get_the_same_prompts_at_the_same_seeds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +165,80 @@ def test_resume_repeats_nothing_that_is_finished(bench: Bench, capsys: pytest.Ca
     assert "taken from" not in capsys.readouterr().out  # it is another comparison now
     bench.run(rounds=1)
     assert "taken from" not in capsys.readouterr().out
+
+
+def test_what_fails_is_saved_and_tried_again(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.engine("broken", [sys.executable, "-c", "raise SystemExit('no such weights')"])
+    assert bench.run(rounds=1)[0] == 1
+    saved = json.loads((bench.folder / "report" / "parts" / "round-1-broken.json").read_text())
+    assert "no such weights" in saved["failure"]
+    bench.run("--resume", rounds=1)
+    assert capsys.readouterr().out.count("round-1-broken: starting") == 2
+
+
+def test_sigint_in_a_part_keeps_its_finished_loads(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from octavo.bench.peers import runner
+
+    offer = runner.offer
+
+    def offer_until(target, requests, **options):
+        if len(requests) == 8:  # four at once
+            raise KeyboardInterrupt
+        return offer(target, requests, **options)
+
+    bench.engine("a")
+    bench.engine("b")
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "offer", offer_until)
+        status, result = bench.run(rounds=1)
+    assert status == 1 and result["partial"]
+    (part,) = result["parts"]
+    assert part["interrupted"] and part["failure"] == "stopped by SIGINT" and list(part["loads"]) == ["one stream"]
+    assert result["engines"][0]["figures"]["one stream/decode_tok_s"]["median"] > 0
+    status, result = bench.run("--resume", rounds=1)
+    assert status == 0 and not result["partial"] and [len(part["loads"]) for part in result["parts"]] == [2, 2]
+
+
+def test_sigint_in_a_load_keeps_what_there_is_of_it_and_saved_parts_that_were_to_come(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from octavo.bench.peers import runner
+
+    offer = runner.offer
+
+    def offer_stopped(target, requests, **options):
+        run = offer(target, requests, **options)
+        run.interrupted = "stopped by SIGINT" if len(requests) == 8 else run.interrupted
+        return run
+
+    bench.engine("a")
+    bench.engine("b")
+    bench.run("--only", "b", rounds=1)
+    monkeypatch.setattr(runner, "offer", offer_stopped)
+    status, result = bench.run("--resume", rounds=1)
+    a, b = result["parts"]
+    assert status == 1 and result["partial"] and (a["interrupted"], b["interrupted"]) == (True, False)
+    assert a["loads"]["four at once"]["result"]["partial"]
+    figures = [engine["figures"]["four at once/output_tok_s"]["median"] for engine in result["engines"]]
+    assert figures[0] is None and figures[1] > 0
+
+
+def test_cost_and_weights_are_told_and_no_folder_of_this_machine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OCTAVO_PEERS", str(bench.folder))
+    bench.engine("a")
+    bench.engine("broken", [sys.executable, "-c", f"raise SystemExit('{bench.folder}/m.gguf: no such file')"])
+    file = bench.folder / "a.toml"
+    file.write_text('weights_file = "{peers}/a.toml"\n' + file.read_text())
+    _, result = bench.run("--price-per-hour", "3.6", rounds=1)
+    sound, broken = result["engines"]
+    load = result["parts"][0]["loads"]["four at once"]["result"]
+    cost = sound["figures"]["four at once/cost_per_million_output"]["median"]
+    assert cost == pytest.approx(3.6 / 3600 / load["output_tok_s"] * 1e6)
+    assert sound["weights_files"]["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert sound["weights_files"]["name"] == "$OCTAVO_PEERS/a.toml" and broken["weights_files"] is None
+    assert "$OCTAVO_PEERS/m.gguf: no such file" in broken["failures"][0]
+    report = bench.folder / "report"
+    assert not [path.name for path in report.iterdir() if path.is_file() and str(bench.folder) in path.read_text()]
 
 
 def test_the_plan_is_told_and_nothing_started(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ port = 9000
 command = ["{peers}/bin/engine", "--model", "{model}.{format}", "--port", "{port}", "-t", "{threads}", "--cpus", "{cpus}"]
 weights = "Q4"
 notes = "Plain."
+weights_file = "{peers}/{model}.{format}"
 [env]
 PRELOAD = "{peers}/lib"
 [values]
@@ -47,6 +48,7 @@ def test_placeholders_are_filled_in() -> None:
 def test_a_variant_changes_values_and_adds_arguments() -> None:
     server = parse(TEXT, "big")
     assert server.command[2:3] + server.command[-2:] == ("small.bf16", "--batch", "2")
+    assert (server.weights_file, server.shown_weights_file) == ("/opt/peers/small.bf16", "$OCTAVO_PEERS/small.bf16")
     assert server.env == {"PRELOAD": "/opt/peers/lib", "MORE": "1"}
     assert (server.weights, server.notes) == ("bf16", "Plain. Big.")
 
@@ -93,6 +95,7 @@ def test_every_shipped_description_holds_in_every_variant(path: Path) -> None:
         told = " ".join([*server.command, *server.env.values(), *server.shown_command, *server.version_command])
         assert not re.search(r"[{}]", told)
         assert str(Path.home()) not in " ".join(server.shown_command)
+        assert bool(server.weights_file) == (path.stem != "ollama")  # it keeps weights in a store of its own
         assert server.tested == (path.stem not in ("ollama", "tensorrt_llm"))
 
 

@@ -67,9 +67,11 @@ def load(folder: Path, text: str = COMPARISON) -> Comparison:
     return load_comparison(folder / "three.toml", Places(peers=Path("/p"), model="", cpus=[0], python="python"))
 
 
-def test_rounds_alternate_and_sweeps_come_last(tmp_path: Path) -> None:
+def test_rounds_alternate_and_sweeps_come_last_the_other_way_round_than_the_last_round(tmp_path: Path) -> None:
     parts = load(tmp_path).parts()
-    assert "".join(part.entrant.label for part in parts) == "ABC" + "CBA" + "ABC" + "AC"
+    assert "".join(part.entrant.label for part in parts) == "ABC" + "CBA" + "ABC" + "CA"
+    two = load(tmp_path, COMPARISON.replace("rounds = 3", "rounds = 2"))
+    assert "".join(part.entrant.label for part in two.parts()) == "ABC" + "CBA" + "AC"
     assert [part.round for part in parts] == [1] * 3 + [2] * 3 + [3] * 3 + [0] * 2
     assert [part.server.command for part in parts[-2:]] == [("engine", "m", "--chunk", "16")] * 2  # set up for the SLO
     assert parts[0].server.command == ("engine", "m")
@@ -108,6 +110,14 @@ def test_less_of_it_can_be_chosen(tmp_path: Path) -> None:
         select(load(tmp_path), only=None, loads=["x"], rounds=None, skip_sweep=False)
 
 
+def test_where_the_weights_lie_is_told_and_shapes_nothing_that_the_command_does_not(tmp_path: Path) -> None:
+    comparison = load(tmp_path)
+    told = comparison.digest(comparison.parts()[0])
+    (tmp_path / "engine.toml").write_text(ENGINE.replace("weights =", 'weights_file = "w"\nweights ='))
+    other = load_comparison(tmp_path / "three.toml", Places(peers=Path("/p"), model="", cpus=[0], python="python"))
+    assert other.parts()[0].server.weights_file == "w" and other.digest(other.parts()[0]) == told
+
+
 def test_a_digest_tells_what_shapes_a_part(tmp_path: Path) -> None:
     comparison = load(tmp_path)
     a, b, c, *_ = comparison.parts()
@@ -142,9 +152,9 @@ def test_a_bad_slo_is_refused_when_the_file_is_read(tmp_path: Path) -> None:
         load(tmp_path, COMPARISON.replace("itl:p99<50ms", "itl:p99"))
 
 
-def test_the_shipped_comparison_takes_at_most_forty_minutes(tmp_path: Path) -> None:
+def test_the_shipped_comparison_takes_at_most_seventy_five_minutes(tmp_path: Path) -> None:
     comparison = load_comparison(SHIPPED, Places(peers=tmp_path, model="", cpus=[0, 1], python="python"))
-    assert sum(comparison.expected_seconds(part) for part in comparison.parts()) <= 40 * 60
+    assert sum(comparison.expected_seconds(part) for part in comparison.parts()) <= 75 * 60
     assert {entrant.server.name for entrant in comparison.entrants} == {"Octavo", "llama.cpp", "vLLM CPU", "OpenVINO GenAI"}
     octavo, llama = comparison.entrants[:2]
     assert octavo.server.command[4] == llama.server.command[2] == str(tmp_path / "models" / "smollm2-135m-instruct-q4_1.gguf")

@@ -46,6 +46,17 @@ class Roofline:
         return asdict(self)
 
 
+class Work(msgspec.Struct, kw_only=True):
+    """What a run asked of a model, whatever the model costs: enough to reckon the basis "tokens" when the run is long over."""
+
+    spans: list[tuple[int, int, int]]
+    """Of each answer, the tokens of its prompt that were cached, of its prompt, and of itself."""
+    peak: float
+    """Most requests in flight."""
+    busy_s: float
+    """Seconds with a request in flight."""
+
+
 def roofline(run: LoadRun, seen: Observation, rates: MachineRates, costs: ModelCosts | None = None) -> Roofline | None:
     """None: nobody knows the costs, or nothing ran.
 
@@ -57,8 +68,8 @@ def roofline(run: LoadRun, seen: Observation, rates: MachineRates, costs: ModelC
     steps = seen.steps_within(run.seconds)
     if told is not None and steps:
         return _of_steps(steps, *told, rates)
-    known = costs or (told[0] if told else None)
-    return None if known is None else _of_tokens(run, known, rates)
+    known, work = costs or (told[0] if told else None), work_of(run)
+    return None if known is None or work is None else of_work(work, known, rates)
 
 
 def model_costs(facts: Mapping[str, Any] | None) -> tuple[ModelCosts, list[int]] | None:
@@ -110,8 +121,8 @@ def _op_seconds(costs: ModelCosts, rates: MachineRates, tokens: int, logits_rows
     return seconds + sum(2.0 * params * logits_rows / rates.of(kind) for kind, params in costs.head_params.items())
 
 
-def _of_tokens(run: LoadRun, costs: ModelCosts, rates: MachineRates) -> Roofline | None:
-    """Answers are taken as they came; what a prefix cache is said to have spared is not counted."""
+def work_of(run: LoadRun) -> Work | None:
+    """Answers are taken as they came; what a prefix cache is said to have spared is not counted. None: nothing ran."""
     spans = []
     for record in run.records:
         if record.chunks:
@@ -122,8 +133,13 @@ def _of_tokens(run: LoadRun, costs: ModelCosts, rates: MachineRates) -> Roofline
     busy = sum(max(stop - start, 0.0) for count, start, stop in held(line, run.seconds) if count)
     if not spans or not busy:
         return None
-    peak = max(value for value in line.values if value is not None)
-    steps = max(max(out for _, _, out in spans), sum(out for _, _, out in spans) / peak)
+    return Work(spans=spans, peak=max(value for value in line.values if value is not None), busy_s=busy)
+
+
+def of_work(work: Work, costs: ModelCosts, rates: MachineRates) -> Roofline:
+    """On the basis "tokens"."""
+    spans = work.spans
+    steps = max(max(out for _, _, out in spans), sum(out for _, _, out in spans) / work.peak)
     nbytes, pairs_flops = costs.weight_bytes * steps, 0.0
     for a in costs.attention:
         for cached, prompt, out in spans:
@@ -134,10 +150,10 @@ def _of_tokens(run: LoadRun, costs: ModelCosts, rates: MachineRates) -> Roofline
     byte_time = nbytes / rates.read_bytes_s
     op_time = _op_seconds(costs, rates, tokens, sum(out for _, _, out in spans), pairs_flops)
     return Roofline(
-        percent=100 * max(byte_time, op_time) / busy,
+        percent=100 * max(byte_time, op_time) / work.busy_s,
         decode_percent=None,
         prefill_percent=None,
         memory_share=float(byte_time >= op_time),
-        busy_s=busy,
+        busy_s=work.busy_s,
         basis="tokens",
     )

@@ -57,6 +57,9 @@ class ServerDescription:
     notes: str
     startup_seconds: float
     """What a start may take, for the plan."""
+    weights_file: str = ""
+    """The file or folder that it reads its weights from; "": nobody says."""
+    shown_weights_file: str = ""
 
 
 def load_description(path: Path, variant: str, places: Places) -> ServerDescription:
@@ -89,6 +92,7 @@ def parse_description(tables: Mapping[str, Any], source: str, variant: str, plac
     if not command:
         top.refuse("command", [], "at least the program to run")
     weights = top.text("weights")  # a file says what its plain variant runs, whichever is asked for
+    weights_file = top.text("weights_file", "")
     found = ServerDescription(
         name=top.text("name"),
         variant=variant,
@@ -107,6 +111,8 @@ def parse_description(tables: Mapping[str, Any], source: str, variant: str, plac
         weights=own.weights or weights,
         notes=" ".join(note for note in (top.text("notes", ""), own.notes) if note),
         startup_seconds=top.number("startup_seconds", 0, 3600, 5.0),
+        weights_file=fill.one("weights_file", weights_file),
+        shown_weights_file=show.one("weights_file", weights_file),
     )
     top.close()
     return found

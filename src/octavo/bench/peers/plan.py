@@ -19,6 +19,8 @@ from octavo.bench.workload.requests import RequestKind, Workload
 from octavo.errors import InvalidRequestError
 
 T = TypeVar("T")
+_TOLD_APART = ("weights_file", "shown_weights_file")
+"""Of a server's description: for its digest alone; what is served, its command says."""
 
 Figure = Literal["ttft_ms", "itl_ms", "output_tok_s", "decode_tok_s", "prefill_tok_s", "kv_efficiency"]
 FIGURES: tuple[Figure, ...] = ("ttft_ms", "itl_ms", "output_tok_s", "decode_tok_s", "prefill_tok_s", "kv_efficiency")
@@ -118,15 +120,15 @@ class Comparison:
     sweep: SweepPlan | None
 
     def parts(self) -> list[Part]:
-        """In the order they run: each round in the opposite order of the last, so that none always follows another; then the sweeps."""
-        rounds = [
-            Part(kind="round", entrant=entrant, round=number)
-            for number in range(1, self.rounds + 1)
-            for entrant in (self.entrants if number % 2 else self.entrants[::-1])
-            if self.loads
-        ]
-        swept = [entrant for entrant in self.entrants if entrant.sweep_server is not None] if self.sweep else []
+        """In the order they run: each round in the opposite order of the last, so that none always follows another; so do the sweeps."""
+        numbers = range(1, self.rounds + 1) if self.loads else range(0)
+        rounds = [Part(kind="round", entrant=entrant, round=number) for number in numbers for entrant in self._order(number)]
+        swept = [entrant for entrant in self._order(len(numbers) + 1) if entrant.sweep_server is not None] if self.sweep else []
         return rounds + [Part(kind="sweep", entrant=entrant, round=0) for entrant in swept]
+
+    def _order(self, number: int) -> tuple[Entrant, ...]:
+        """Of round ``number``, from 1."""
+        return self.entrants if number % 2 else self.entrants[::-1]
 
     def expected_seconds(self, part: Part) -> float:
         """What a part may take, by the file's own guesses."""
@@ -139,7 +141,8 @@ class Comparison:
 
     def digest(self, part: Part) -> str:
         """Of all that shapes a part's figures: a saved part with another one is not this part."""
-        shaped: dict[str, Any] = {"server": asdict(part.server), "seed": self.seed_of(part), "tokenizer": self.tokenizer}
+        server = {key: value for key, value in asdict(part.server).items() if key not in _TOLD_APART}
+        shaped: dict[str, Any] = {"server": server, "seed": self.seed_of(part), "tokenizer": self.tokenizer}
         if part.kind == "round":
             shaped["loads"] = [asdict(load) for load in self.loads]
         elif self.sweep is not None:

@@ -7,21 +7,21 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from octavo import envs
 from octavo.bench.load.probe import Ready, get_ready
 from octavo.bench.load.records import LoadRun
 from octavo.bench.load.run import LoadOptions, offer
 from octavo.bench.load.target import Target
-from octavo.bench.measures.measures import measure
+from octavo.bench.machine import MachineRates
 from octavo.bench.observe.observer import Observer
-from octavo.bench.observe.timeline import server_line, time_average
 from octavo.bench.peers.description import ServerDescription
+from octavo.bench.peers.measuring import load_result
 from octavo.bench.peers.plan import Comparison, Load, Part
 from octavo.bench.peers.process import ServerError, ServerProcess
-from octavo.bench.peers.result import LoadResult, PartResult, PartStore
+from octavo.bench.peers.result import PartResult, PartStore
 from octavo.bench.peers.sweeping import sweep_engine
+from octavo.bench.report.energy import EnergyMeter
 from octavo.bench.report.quiet import Quiet
 from octavo.bench.workload.requests import DrawnRequest
 from octavo.bench.workload.tokens import Tokens
@@ -37,10 +37,6 @@ WARM_UP = Load(
 )  # fmt: skip
 WARM_UP_SEED = 2**32
 """Of no load."""
-
-
-class Interrupted(BaseException):
-    """Somebody stopped the comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,28 +63,33 @@ def as_text(server: ServerDescription) -> bool:
 
 
 class Runner:
-    """Runs parts in order. A part that is on disk already is taken from there; every other is saved when it is done."""
+    """Runs parts in order. A part that is on disk already is taken from there; every other is saved, with all that it came to."""
 
-    def __init__(self, comparison: Comparison, client: Client, store: PartStore, tell: Callable[[str], None]) -> None:
-        """``tell`` is given a line when something has happened."""
+    def __init__(self, comparison: Comparison, client: Client, store: PartStore, rates: MachineRates, tell: Callable[[str], None]) -> None:
+        """``rates``: of this machine. ``tell`` is given a line when something has happened."""
         self._comparison = comparison
         self._client = client
         self._store = store
+        self._rates = rates
         self._tell = tell
         self._versions: dict[tuple[str, ...], str] = {}
         self._unstartable: dict[str, str] = {}
 
     def run(self, resume: bool) -> list[PartResult]:
-        """All parts, in order; fewer if somebody stops it with SIGINT. Without ``resume`` what was saved before is forgotten."""
+        """All parts, in order. Without ``resume`` what was saved before is forgotten.
+
+        If somebody stops it with SIGINT: those until then, the last of them with what it came to, and of the others what was saved before.
+        """
         if not resume:
             self._store.clear()
-        results = []
-        for part in self._comparison.parts():
-            try:
-                results.append(self._one(part))
-            except (Interrupted, KeyboardInterrupt):
-                self._tell(f"stopped in {part.name}; what is finished is kept, and --resume goes on from there")
-                break
+        results: list[PartResult] = []
+        parts = self._comparison.parts()
+        for number, part in enumerate(parts, 1):
+            results.append(self._one(part))
+            if results[-1].interrupted:
+                self._tell(f"stopped in {part.name}; what there is of it is kept, and --resume does it again and goes on")
+                rest = [self._store.find(part.name, self._comparison.digest(part), finished=False) for part in parts[number:]]
+                return results + [saved for saved in rest if saved is not None]
         return results
 
     def _one(self, part: Part) -> PartResult:
@@ -97,66 +98,78 @@ class Runner:
             self._tell(f"{part.name}: taken from {self._store.folder}")
             return saved
         result = PartResult(kind=part.kind, engine=part.entrant.label, round=part.round, digest=digest, started=time.time())
+        result.rates = self._rates
         if (why := self._unstartable.get(part.server.name + part.server.variant)) is not None:
             result.failure = why
             self._tell(f"{part.name}: left out, because it did not start before")
             return result
         self._tell(f"{part.name}: starting")
-        self._measure(part, result)
+        try:
+            self._measure(part, result)
+        except KeyboardInterrupt:
+            result.interrupted, result.failure = True, "stopped by SIGINT"
         result.seconds = time.time() - result.started
-        if result.failure is None:
-            self._store.save(part.name, result)  # a part that failed is tried again by --resume
+        self._store.save(part.name, result)
         self._tell(f"{part.name}: {result.failure or 'done'} ({result.seconds:.0f} s)")
         return result
 
     def _measure(self, part: Part, result: PartResult) -> None:
-        """Fill in ``result``, whatever happens to the server."""
+        """Fill in ``result``, whatever happens to the server.
+
+        Raises:
+            KeyboardInterrupt: somebody stopped the comparison.
+        """
         server = part.server
         result.version = self._version(server)
         log = self._store.folder / f"{part.name}.log"
         patience = max(300.0, 6 * server.startup_seconds)
         process = ServerProcess(server.command, server.ready_url, server.env, log, name="its server", ready_timeout=patience)
-        quiet = Quiet()
         try:
             process.start()
         except ServerError as error:
             self._unstartable[server.name + server.variant] = result.failure = str(error)
             return
+        quiet = Quiet()
         try:
             result.startup_s = process.startup_seconds
-            ready = self._client.get_ready(server)
-            result.notes = ready.notes
             with quiet:
-                self._offer(ready.target, server, WARM_UP, WARM_UP_SEED)
-                if part.kind == "round":
-                    self._loads(part, ready.target, process, result)
-                else:
-                    self._sweep(part, ready, process, result)
-            result.unquiet = quiet.during.words(f"in {part.name}") if quiet.during else None
+                self._measure_ready(part, process, result)
         except OctavoError as error:
             result.failure = str(error)
         except Exception as error:  # what nobody foresaw costs one part, not the parts after it
             logger.exception("%s", part.name)
             result.failure = f"{type(error).__name__}: {error}"
         finally:
+            result.unquiet = quiet.during.words(f"in {part.name}") if quiet.during else None
             result.failure = process.failure() or result.failure
             process.stop()
             if (memory := process.memory) is not None:
                 result.peak_memory, result.peak_memory_upper = memory.peak, memory.upper
 
+    def _measure_ready(self, part: Part, process: ServerProcess, result: PartResult) -> None:
+        ready = self._client.get_ready(part.server)
+        result.notes = ready.notes
+        if _by_hand(self._offer(ready.target, part.server, WARM_UP, WARM_UP_SEED).interrupted):
+            raise KeyboardInterrupt
+        if part.kind == "round":
+            self._loads(part, ready.target, process, result)
+        else:
+            self._sweep(part, ready, process, result)
+
     def _loads(self, part: Part, target: Target, process: ServerProcess, result: PartResult) -> None:
-        """Each load of a round, until the server dies."""
+        """Each load of a round, until the server dies or somebody stops it."""
         slos = self._comparison.sweep.slos if self._comparison.sweep else ()
         for load in self._comparison.loads:
             observer = Observer(target.url)
             observer.start()
-            run = self._offer(target, part.server, load, self._comparison.seed_of(part))
+            with EnergyMeter() as meter:
+                run = self._offer(target, part.server, load, self._comparison.seed_of(part))
             seen = observer.stop(run.started)
-            efficiency = time_average(server_line(seen, run.seconds, "kv_efficiency"), run.seconds)
-            result.loads[load.name] = LoadResult(result=measure(run, slos), kv_efficiency=efficiency)
+            result.loads[load.name] = load_result(run, seen, meter.energy, slos, self._rates)
             process.settle()
             if run.interrupted is not None:
                 result.failure = f"{load.name}: {run.interrupted}"
+                result.interrupted = _by_hand(run.interrupted)
             if result.failure is not None or process.failure() is not None:
                 return
 
@@ -164,27 +177,30 @@ class Runner:
         """The search for the highest rate. One that ended early is a failure."""
         plan = self._comparison.sweep
         assert plan is not None
-        swept = sweep_engine(plan, self._comparison.seed_of(part), ready, self._client.tokens, as_text(part.server), self._tell)
-        result.sweep, result.kv_efficiency = swept
+        seed, text_prompts = self._comparison.seed_of(part), as_text(part.server)
+        swept = sweep_engine(plan, seed, ready, self._client.tokens, text_prompts, self._rates, self._tell)
+        result.sweep, result.at_answer = swept
+        result.kv_efficiency = swept.at_answer.kv_efficiency if swept.at_answer is not None else None
         process.settle()
         if (why := swept.result["interrupted"]) is not None:
-            if "SIGINT" in why:
-                raise Interrupted
             result.failure = f"the sweep ended early: {why}"
+            result.interrupted = _by_hand(why)
 
     def _offer(self, target: Target, server: ServerDescription, load: Load, seed: int) -> LoadRun:
-        """Raises Interrupted when SIGINT ended the run; a server's death ends it too, and is seen by whoever looks at the process."""
+        """A server's death ends the run, and is seen by whoever looks at the process."""
         limit = max(PATIENCE_SECONDS, PATIENCE * load.expected_seconds)
         options = LoadOptions(stop_when=lambda _, seconds: f"it took longer than {limit:g} s" if seconds > limit else None)
-        run = offer(target, self._client.draw(server, load, seed), concurrency=load.concurrency, options=options)
-        if run.interrupted is not None and "SIGINT" in run.interrupted:
-            raise Interrupted
-        return run
+        return offer(target, self._client.draw(server, load, seed), concurrency=load.concurrency, options=options)
 
     def _version(self, server: ServerDescription) -> str:
         if server.version_command not in self._versions:
             self._versions[server.version_command] = read_version(server)
         return self._versions[server.version_command]
+
+
+def _by_hand(interrupted: str | None) -> bool:
+    """Whether a run was stopped by whoever runs the comparison."""
+    return interrupted is not None and "SIGINT" in interrupted
 
 
 def read_version(server: ServerDescription) -> str:
@@ -205,8 +221,3 @@ def read_version(server: ServerDescription) -> str:
         return ""
     lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines()]
     return next((line.removeprefix("version: ") for line in lines if line), "")
-
-
-def parts_folder(report: Path) -> Path:
-    """Where parts and logs of a comparison lie that is reported in ``report``."""
-    return report / "parts"

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from octavo.bench.load.probe import Ready
-from octavo.bench.observe.timeline import server_line, time_average
+from octavo.bench.machine import MachineRates
+from octavo.bench.peers.measuring import load_result
 from octavo.bench.peers.plan import SweepPlan
+from octavo.bench.peers.result import LoadResult
 from octavo.bench.serve import ServePlan
 from octavo.bench.sweep.over_http import HttpOffer, verdict_line
 from octavo.bench.sweep.plan import plan_lines, plan_sweep
@@ -23,8 +25,8 @@ class Swept(NamedTuple):
 
     result: dict[str, Any]
     """A SweepResult (octavo.bench.sweep.result) as plain data."""
-    kv_efficiency: float | None
-    """At the highest rate kept, in the last run at it; None: the engine does not say, or kept none."""
+    at_answer: LoadResult | None
+    """The last run at the highest rate kept; None: it kept none."""
 
 
 def settings_of(plan: SweepPlan, seed: int) -> SweepSettings:
@@ -32,7 +34,9 @@ def settings_of(plan: SweepPlan, seed: int) -> SweepSettings:
     return SweepSettings(slos=plan.slos, seed=seed, **plan.options)
 
 
-def sweep_engine(plan: SweepPlan, seed: int, ready: Ready, tokens: Tokens, as_text: bool, tell: Callable[[str], None]) -> Swept:
+def sweep_engine(
+    plan: SweepPlan, seed: int, ready: Ready, tokens: Tokens, as_text: bool, rates: MachineRates, tell: Callable[[str], None]
+) -> Swept:
     """The highest rate at which this server keeps the SLO, the same requests and arrivals for every server.
 
     Raises:
@@ -46,9 +50,7 @@ def sweep_engine(plan: SweepPlan, seed: int, ready: Ready, tokens: Tokens, as_te
     for line in plan_lines(settings, planned)[:2]:
         tell(line)
     found = sweep(source, settings, lambda verdict: tell(verdict_line(verdict)), planned)
-    efficiency = None
-    if found.max_rate is not None and found.max_rate in source.seen:
-        run, seen = source.seen[found.max_rate]
-        efficiency = time_average(server_line(seen, run.seconds, "kv_efficiency"), run.seconds)
     result: dict[str, Any] = msgspec.to_builtins(found)
-    return Swept(result, efficiency)
+    if found.max_rate is None or found.max_rate not in source.seen:
+        return Swept(result, None)
+    return Swept(result, load_result(*source.seen[found.max_rate], source.energy.get(found.max_rate), plan.slos, rates))

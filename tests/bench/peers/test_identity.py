@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from octavo.bench.peers.identity import Names, names_for, weights_files
 
-NAMES = Names({Path("/opt/peers"): "$OCTAVO_PEERS", Path("/opt/peers/src"): "$SRC", Path("/work/octavo"): "$CHECKOUT"})
+NAMES = Names({Path("/opt/peers"): "$OCTAVO_PEERS", Path("/opt/peers/src"): "$SRC", Path("/srv/octavo"): "$CHECKOUT"})
 
 
 def test_the_weights_of_a_file_and_of_a_folder(tmp_path: Path) -> None:
@@ -31,13 +31,13 @@ def test_no_weights_are_told_and_none_are_there(tmp_path: Path) -> None:
 
 
 def test_folders_go_under_their_names_however_deep() -> None:
-    found = NAMES.put_into({"log": ["/opt/peers/bin/x: not found", 3, None], "env": ("a:/opt/peers/lib:/work/octavo",)})
+    found = NAMES.put_into({"log": ["/opt/peers/bin/x: not found", 3, None], "env": ("a:/opt/peers/lib:/srv/octavo",)})
     assert found == {"log": ["$OCTAVO_PEERS/bin/x: not found", 3, None], "env": ["a:$OCTAVO_PEERS/lib:$CHECKOUT"]}
-    assert NAMES.put_into("/opt/peers/src/a in 'file:///work/octavo/b'.") == "$SRC/a in 'file://$CHECKOUT/b'."
+    assert NAMES.put_into("/opt/peers/src/a in 'file:///srv/octavo/b'.") == "$SRC/a in 'file://$CHECKOUT/b'."
 
 
 def test_other_folders_stay() -> None:
-    for text in ("/opt/peers4/x", "/opt/peers-old", "/opt/peers.bak", "/mnt/opt/peers", "/work/octavo_2"):
+    for text in ("/opt/peers4/x", "/opt/peers-old", "/opt/peers.bak", "/mnt/opt/peers", "/srv/octavo_2"):
         assert NAMES.put_into(text) == text
 
 

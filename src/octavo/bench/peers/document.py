@@ -180,7 +180,7 @@ def _sweep_section(result: CompareResult) -> Section:
     rows: list[list[Cell]] = [_sweep_row(engine, part) for engine, part in swept]
     rows += [[engine.label, *[None] * (len(titles) - 2), "not swept"] for engine in result.engines if engine.label not in there]
     rules = swept[0][1].sweep["rule"] if swept and swept[0][1].sweep else []
-    order = ", ".join(part.engine for part in result.parts if part.kind == "sweep")
+    order = ", ".join(part.engine for _, part in sorted(swept, key=lambda each: each[1].started))
     words = [
         f"The highest Poisson rate that keeps {result.slo}, in requests a second. One sweep an engine, in this order: {order}; so what "
         "changes on the machine meanwhile falls on one engine, and there is no spread over rounds. What is shown is the safer figure.",

@@ -15,8 +15,8 @@ from octavo.bench.stats import median
 KEPT, LOST = "max_qps_shown_kept", "max_qps_shown_not_kept"
 """Figures beside max_qps."""
 METHOD = {
-    "order": "each engine is started anew in each round, one at a time; each round, and the sweeps, one an engine, go the other way round "
-    "than what was before",
+    "order": "each engine is started anew in each round, one at a time, each round the other way round than the last; then one sweep an "
+    "engine; the order is that of the parts' started",
     "client": "one load client for all, on the machine of the servers; arrivals, prompts and lengths are the same for all in a round",
     "median": "over rounds, without loads that were stopped or whose client was the bottleneck; low and high are the lowest and highest",
     "ttft_p50_ms": "median over requests of the time from the scheduled send to the first text",

@@ -51,7 +51,7 @@ def plan_lines(comparison: Comparison) -> list[str]:
         swept = ", ".join(part.entrant.label for part in sweeps)
         lines.append(f"Then the highest rate at {slo} of {swept}. About {minutes:.0f} minutes.")
     if rounds and sweeps:
-        lines.append(f"Together about {sum(map(comparison.expected_seconds, parts)) / 60:.0f} minutes.")
+        lines.append(f"Together about {sum(map(comparison.expected_seconds, parts)) / 60:.0f} minutes, by the file's own guesses.")
     return lines
 
 

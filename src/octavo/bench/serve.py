@@ -130,7 +130,7 @@ class _Watch:
 
 def _outcome(plan: ServePlan, ready: Ready, run: LoadRun, watch: _Watch, rates: MachineRates | None) -> ServeOutcome:
     result = measure(run, plan.slos)
-    result["warnings"] += [*ready.notes, *_counting(run), *watch.quiet.warnings()]
+    result["warnings"] += [*ready.notes, *counting(run), *watch.quiet.warnings()]
     if plan.server is not None and (ended := plan.server.failure()) is not None:
         result["warnings"].insert(0, f"{ended}.")
     limits = [slo.limit for slo in plan.slos if slo.metric == "itl"]
@@ -151,7 +151,7 @@ def _outcome(plan: ServePlan, ready: Ready, run: LoadRun, watch: _Watch, rates: 
     return ServeOutcome(result=result, document=serve_document(run, result, title=title, facts=facts, sections=[side.section]), run=run)
 
 
-def _counting(run: LoadRun) -> list[str]:
+def counting(run: LoadRun) -> list[str]:
     """Where a chunk's tokens are no count of the server's, but our estimate."""
     guessed = sum(record.counted in ("text", "chunks") for record in run.records if record.completed)
     if not guessed:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from octavo.bench.workload.flags import WorkloadFlags
-from octavo.cli import bench_target as shared
-from octavo.cli.bench_alone import WaitForLock
-from octavo.cli.options import workload_flags
+from octavo.cli.bench_target import TargetFlags, target_flags
+from octavo.cli.options import flag_group, workload_flags
 from octavo.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from octavo.bench.sweep.settings import SweepSettings
 
 NOT_HERE = {
     "request_rate": "the sweep finds it; --min-rate and --max-rate bound it",
@@ -21,110 +23,91 @@ NOT_HERE = {
 }
 """Flags of a load that a sweep does not have."""
 
+Slo = Annotated[
+    str | None,
+    typer.Option(help='What is to be kept, such as "itl:p99<50ms,ttft:p99<2.5s"; of ttft, itl, tpot, e2e; p50 to p99.9, mean, max.'),
+]
+Confidence = Annotated[float, typer.Option(help="One-sided, at which a verdict is decided.")]
+RequestsPerVerdict = Annotated[
+    int,
+    typer.Option(
+        help="Sent at each rate of the search, the first tenth not judged; more where that is over in 10 times the longest limit, or 3 "
+        "times what an answer may take."
+    ),
+]
+Confirm = Annotated[
+    int, typer.Option(help="Rates near the limit are judged anew by up to so many times the requests, until decided; 0: not.")
+]
+MinRate = Annotated[float, typer.Option(help="The lowest rate tried, requests a second.")]
+MaxRate = Annotated[float, typer.Option(help="The highest.")]
+Resolution = Annotated[float, typer.Option(help="Rates tried are min-rate × (1 + resolution)^i.")]
+Warmup = Annotated[int, typer.Option(help="Requests sent one after another first; their time says where to begin, and how long a run is.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepFlags:
+    """What is to be found, and how carefully; see octavo.bench.sweep.settings."""
+
+    slo: Slo = None
+    confidence: Confidence = 0.95
+    requests_per_verdict: RequestsPerVerdict = 50
+    confirm: Confirm = 5
+    min_rate: MinRate = 0.25
+    max_rate: MaxRate = 64.0
+    resolution: Resolution = 0.05
+    warmup: Warmup = 4
+
+    def settings(self, seed: int) -> SweepSettings:
+        """Raises InvalidRequestError for no SLO, one that does not parse, and what is out of range."""
+        from octavo.bench.measures.slo import parse_slos
+        from octavo.bench.sweep.settings import SweepSettings
+
+        if self.slo is None:
+            raise InvalidRequestError('slo = None: a sweep needs one, such as "itl:p99<50ms,ttft:p99<2.5s"', field="slo")
+        return SweepSettings(
+            slos=parse_slos(self.slo),
+            confidence=self.confidence,
+            requests_per_verdict=self.requests_per_verdict,
+            confirm=self.confirm,
+            min_rate=self.min_rate,
+            max_rate=self.max_rate,
+            resolution=self.resolution,
+            seed=seed,
+            warmup=self.warmup,
+        )
+
 
 @workload_flags
-def sweep(
-    load: WorkloadFlags,
-    served: shared.Served = None,
-    serve_flags: shared.ServeFlags = None,
-    slo: Annotated[
-        str | None,
-        typer.Option(help='What is to be kept, such as "itl:p99<50ms,ttft:p99<2.5s"; of ttft, itl, tpot, e2e; p50 to p99.9, mean, max.'),
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="One-sided, of the bounds that call a verdict decided.")] = 0.95,
-    requests_per_verdict: Annotated[
-        int,
-        typer.Option(help="Sent at each rate, the first tenth not judged; more where that is over in 10 times the longest limit."),
-    ] = 100,
-    confirm: Annotated[
-        int, typer.Option(help="The rate found is run again with so many times the requests, and lower ones if it fails; 0: not.")
-    ] = 3,
-    min_rate: Annotated[float, typer.Option(help="The lowest rate tried, requests a second.")] = 0.25,
-    max_rate: Annotated[float, typer.Option(help="The highest.")] = 64.0,
-    resolution: Annotated[float, typer.Option(help="Rates tried are min-rate × (1 + resolution)^i.")] = 0.05,
-    warmup: Annotated[int, typer.Option(help="Requests sent one after another first; their time says at which rate to begin.")] = 4,
-    url: shared.Url = None,
-    model_name: shared.ModelName = None,
-    endpoint: shared.Endpoint = "/v1/completions",
-    api_key: shared.ApiKey = None,
-    tokenizer: shared.Tokenizer = None,
-    text_prompts: shared.TextPrompts = False,
-    salt: shared.Salt = None,
-    cache_salt: shared.CacheSalt = None,
-    request_timeout: shared.RequestTimeout = 600.0,
-    max_client_lag_ms: shared.MaxClientLag = 50.0,
-    price_per_hour: Annotated[
-        float | None, typer.Option(min=0, help="What the machine costs an hour, in any currency: adds the cost of a million tokens.")
-    ] = None,
-    wait_for_lock: WaitForLock = False,
-    output: Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write the report, as HTML, Markdown and JSON, in this folder.", file_okay=False)
-    ] = None,
-) -> int:
-    """The highest Poisson rate at which a server keeps --slo: an exponential probe, then bisection, then a longer run to confirm it.
+@target_flags
+@flag_group("search", SweepFlags)
+def sweep(load: WorkloadFlags, target: TargetFlags, search: SweepFlags) -> int:
+    """The highest Poisson rate at which a server keeps --slo: an exponential probe, bisection, then verdicts near the limit until decided.
 
     A rate is sustained if (a) each SLO's statistic over all requests together is inside its limit, (b) at least 99 % of the requests
     complete inside every SLO, a refused, failed or expired one missing them all, and (c) the number in flight grows from the first third of
-    the arrivals to the last by no more than the chance of Poisson arrivals explains. How many requests and minutes that takes is told
-    before any is sent. docs/benchmarking.md says how sure the answer is.
+    the arrivals to the last, once the server has filled, by no more than the chance of Poisson arrivals explains. What that takes is told
+    after the warm-up. The answer comes with the interval that it is shown to lie in; docs/benchmarking.md says how sure it is.
 
     The exit status is 0 if the sweep was whole and found a rate, 1 otherwise; what was measured is told and written in any case.
     """
     from rich.console import Console
 
-    from octavo.bench.load.run import LoadOptions
-    from octavo.bench.measures.slo import parse_slos
     from octavo.bench.report.lock import measuring
-    from octavo.bench.serve import ServePlan
     from octavo.bench.sweep.over_http import sweep_server
-    from octavo.bench.sweep.settings import SweepSettings
-    from octavo.bench.workload.tokens import find_tokens
     from octavo.cli.bench_results import check_places, tell
 
     _refuse(load)
-    if slo is None:
-        raise InvalidRequestError('slo = None: a sweep needs one, such as "itl:p99<50ms,ttft:p99<2.5s"', field="slo")
-    as_text = shared.check_endpoint(endpoint) or text_prompts
-    settings = SweepSettings(
-        slos=parse_slos(slo),
-        confidence=confidence,
-        requests_per_verdict=requests_per_verdict,
-        confirm=confirm,
-        min_rate=min_rate,
-        max_rate=max_rate,
-        resolution=resolution,
-        seed=load.seed or 0,
-        warmup=warmup,
-    )
-    check_places(output, report)
-    workload = load.build()
-    tokens = find_tokens(tokenizer, served or model_name)
+    settings = search.settings(load.seed or 0)
+    check_places(target.output, target.report)
+    plan = target.plan(load.build())
     console = Console()
 
     def say(line: str) -> None:
         console.print(line, style="dim", markup=False, highlight=False)
 
-    with measuring(wait_for_lock, say), shared.serving(url, served, serve_flags, model_name) as server:
-        plan = ServePlan(
-            url=server.url,
-            model=server.model,
-            endpoint=endpoint,
-            api_key=shared.key(api_key),
-            workload=workload,
-            tokens=tokens,
-            as_text=as_text,
-            salt=salt or "",
-            cache_salt=cache_salt,
-            options=LoadOptions(request_timeout=request_timeout, max_client_lag=max_client_lag_ms / 1000),
-            server=server.process,
-            server_command=server.command,
-            served=served,
-            price_per_hour=price_per_hour,
-            rates=report is not None,
-        )
+    with measuring(target.wait_for_lock, say), target.at(plan) as plan:
         outcome = sweep_server(plan, settings, say)
-    return tell(outcome, console, output, report)
+    return tell(outcome, console, target.output, target.report)
 
 
 def _refuse(load: WorkloadFlags) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import inspect
 import socket
 import sys
 import tempfile
+import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +17,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo import envs
+from octavo.cli.bench_alone import WaitForLock
+from octavo.cli.options import Command, derived_flags
 from octavo.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from octavo.bench.measures.slo import Slo
     from octavo.bench.peers.process import ServerProcess
+    from octavo.bench.serve import ServePlan
+    from octavo.bench.workload.requests import Workload
 
 HOST = "127.0.0.1"
 
@@ -43,6 +51,11 @@ Salt = Annotated[str | None, typer.Option(help="Other tokens, of the same length
 CacheSalt = Annotated[
     str | None, typer.Option(help="The same tokens under this cache_salt, which Octavo and vLLM know: hits only within the same salt.")
 ]
+Price = Annotated[
+    float | None, typer.Option(min=0, help="What the machine costs an hour, in any currency: adds the cost of a million tokens.")
+]
+Output = Annotated[Path | None, typer.Option(help="Write the result here as JSON.", dir_okay=False)]
+Report = Annotated[Path | None, typer.Option(help="Write the report, as HTML, Markdown and JSON, in this folder.", file_okay=False)]
 
 ENDPOINTS = ("/v1/completions", "/v1/chat/completions")
 
@@ -57,6 +70,67 @@ class Running:
     process: ServerProcess | None = None
     """If it was started for this."""
     command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetFlags:
+    """Which server is measured, how it is spoken to, and where the result goes."""
+
+    served: Served = None
+    serve_flags: ServeFlags = None
+    url: Url = None
+    model_name: ModelName = None
+    endpoint: Endpoint = "/v1/completions"
+    api_key: ApiKey = None
+    tokenizer: Tokenizer = None
+    text_prompts: TextPrompts = False
+    salt: Salt = None
+    cache_salt: CacheSalt = None
+    request_timeout: RequestTimeout = 600.0
+    max_client_lag_ms: MaxClientLag = 50.0
+    price_per_hour: Price = None
+    wait_for_lock: WaitForLock = False
+    output: Output = None
+    report: Report = None
+
+    def plan(self, workload: Workload, slos: Sequence[Slo] = ()) -> ServePlan:
+        """All of a plan but the server (see ``at``). Raises InvalidRequestError for a flag that makes no sense."""
+        from octavo.bench.load.run import LoadOptions
+        from octavo.bench.serve import ServePlan
+        from octavo.bench.workload.tokens import find_tokens
+
+        return ServePlan(
+            url=self.url or "",
+            model=self.model_name,
+            endpoint=self.endpoint,
+            api_key=key(self.api_key),
+            workload=workload,
+            tokens=find_tokens(self.tokenizer, self.served or self.model_name),
+            as_text=check_endpoint(self.endpoint) or self.text_prompts,
+            salt=self.salt or "",
+            cache_salt=self.cache_salt,
+            slos=slos,
+            options=LoadOptions(request_timeout=self.request_timeout, max_client_lag=self.max_client_lag_ms / 1000),
+            price_per_hour=self.price_per_hour,
+            served=self.served,
+            rates=self.report is not None,
+        )
+
+    @contextlib.contextmanager
+    def at(self, plan: ServePlan) -> Iterator[ServePlan]:
+        """``plan`` with the server at --url, or with one that is started for it, and stopped in the end; see ``serving``."""
+        with serving(self.url, self.served, self.serve_flags, self.model_name) as server:
+            yield dataclasses.replace(plan, url=server.url, model=server.model, server=server.process, server_command=server.command)
+
+
+def target_flags(command: Command) -> Command:
+    """Turn the ``target: TargetFlags`` parameter of ``command`` into its flags."""
+    hints = typing.get_type_hints(TargetFlags, include_extras=True)
+    derived = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in dataclasses.fields(TargetFlags)
+    ]
+    return derived_flags(command, "target", derived, TargetFlags, first=2)
 
 
 @contextlib.contextmanager

@@ -71,22 +71,22 @@ def engine_flags(command: Command) -> Command:
 
     The other parameters stay as they are. A bad value raises InvalidRequestError, which octavo.cli.main puts into flags.
     """
-    return _derived(command, "args", _engine_parameters(), AsyncEngineArgs)
+    return derived_flags(command, "args", _engine_parameters(), AsyncEngineArgs)
 
 
 def workload_flags(command: Command) -> Command:
     """Turn the ``load: WorkloadFlags`` parameter of ``command`` into its flags, after the command's own."""
     hints = typing.get_type_hints(WorkloadFlags)
     derived = [_engine_parameter(spec, hints[spec.name], "Load") for spec in dataclasses.fields(WorkloadFlags)]
-    return _derived(command, "load", derived, WorkloadFlags, first=0)
+    return derived_flags(command, "load", derived, WorkloadFlags, first=0)
 
 
 def sampling_flags(command: Command) -> Command:
     """Turn the ``params: SamplingParams`` parameter of ``command`` into the flags of SAMPLING, in the same way."""
-    return _derived(command, "params", [_sampling_parameter(name) for name in SAMPLING], SamplingParams)
+    return derived_flags(command, "params", [_sampling_parameter(name) for name in SAMPLING], SamplingParams)
 
 
-def _derived(command: Command, name: str, derived: Sequence[inspect.Parameter], build: Callable[..., Any], first: int = 1) -> Command:
+def derived_flags(command: Command, name: str, derived: Sequence[inspect.Parameter], build: Callable[..., Any], first: int = 1) -> Command:
     """``command`` with ``derived``, the ``first`` of them before its own, in place of its parameter ``name``, built of their values."""
     hints = typing.get_type_hints(command, include_extras=True)
     own = [
@@ -104,6 +104,19 @@ def _derived(command: Command, name: str, derived: Sequence[inspect.Parameter], 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def flag_group(name: str, group: type, first: int = 0) -> Callable[[Command], Command]:
+    """Turn the parameter ``name`` of a command, a dataclass whose fields are annotated for typer, into one flag for each field.
+
+    ``first``: how many of them stand before the command's own.
+    """
+    hints = typing.get_type_hints(group, include_extras=True)
+    derived = [
+        inspect.Parameter(spec.name, inspect.Parameter.KEYWORD_ONLY, default=spec.default, annotation=hints[spec.name])
+        for spec in dataclasses.fields(group)
+    ]
+    return lambda command: derived_flags(command, name, derived, group, first)
 
 
 @functools.cache

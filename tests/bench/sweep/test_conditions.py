@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 
 from octavo.bench.measures.slo import parse_slos
-from octavo.bench.sweep.conditions import independent, judge
-from octavo.bench.sweep.queue import Growth
+from octavo.bench.sweep.conditions import Levels, independent, needed
+from octavo.bench.sweep.conditions import judge as judge_at
+from octavo.bench.sweep.queue import NO_GROWTH, Growth
+from octavo.bench.sweep.verdict import said
 from support.load_runs import record
 
 CALM = Growth(0.0, 1.0)
+
+
+def judge(records, slos, growth, confidence):
+    """With one look."""
+    return judge_at(records, slos, growth, Levels.of(confidence, len(slos) + 2))
 
 
 def requests(ttfts, **fields):
@@ -65,6 +72,20 @@ def test_an_slo_on_a_percentile_below_p99_lets_more_than_one_in_a_hundred_be_lat
 def test_a_growing_queue_is_not_sustained():
     conditions = judge(fast(200), parse_slos("ttft:p99<2s"), Growth(3.0, 1.0), 0.95)
     assert not conditions[-1].inside and conditions[-1].shown_outside
+
+
+def test_growth_that_is_not_known_is_neither_inside_nor_shown():
+    growth = judge(fast(200), parse_slos("ttft:p99<2s"), NO_GROWTH, 0.95)[-1]
+    assert not (growth.inside or growth.shown_inside or growth.shown_outside)
+    assert "not known" in said(growth)
+
+
+def test_what_may_err_is_shared_by_all_that_can():
+    assert needed(0.95) == 299
+    one = Levels.of(0.95, 3, [80, 160, 315])  # upper bounds can be low enough at the last look alone
+    assert one.inside == 0.95
+    assert one.outside == pytest.approx(1 - 0.05 / 9)
+    assert Levels.of(0.95, 3, [200, 400, 800]).inside == pytest.approx(0.975)
 
 
 def test_requests_that_wait_for_one_thing_are_worth_few():

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.bench.sweep.search import find_highest
+from octavo.bench.sweep.search import find_highest, find_nearby
 
 grids = st.integers(0, 300).flatmap(lambda last: st.tuples(st.just(last), st.integers(0, last), st.integers(1, 40), st.integers(-1, last)))
 
@@ -55,3 +55,21 @@ def test_a_probe_goes_up_in_doublings_and_down_when_it_begins_too_high():
     down = Asked(lambda place: place <= 50)
     find_highest(down, 100, 90, 14)
     assert down.places[:4] == [90, 76, 62, 48]
+
+
+@given(grids)
+def test_nearby_finds_the_truth_too_and_a_start_that_is_right_takes_two_questions(case):
+    last, start, _, truth = case
+    oracle = Asked(lambda place: place <= truth)
+    assert find_nearby(oracle, last, start) == truth
+    if start == truth:
+        assert len(oracle.places) <= 2
+
+
+@given(grids, st.randoms(use_true_random=False))
+def test_nearby_ends_between_a_rate_that_is_sustained_and_one_that_is_not(case, random):
+    last, start, _, _ = case
+    answers = {}
+    found = find_nearby(Asked(lambda place: answers.setdefault(place, random.random() < 0.5)), last, start)
+    assert found == -1 or answers[found]
+    assert found == last or not answers[found + 1]

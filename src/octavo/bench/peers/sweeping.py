@@ -14,7 +14,6 @@ from octavo.bench.peers.plan import SweepPlan
 from octavo.bench.peers.result import LoadResult
 from octavo.bench.serve import ServePlan
 from octavo.bench.sweep.over_http import HttpOffer, verdict_line
-from octavo.bench.sweep.plan import plan_lines, plan_sweep
 from octavo.bench.sweep.settings import SweepSettings
 from octavo.bench.sweep.sweep import sweep
 from octavo.bench.workload.tokens import Tokens
@@ -46,10 +45,7 @@ def sweep_engine(
     source = HttpOffer(
         ServePlan(url=ready.target.url, model=ready.target.model, workload=plan.workload(), tokens=tokens, as_text=as_text), ready
     )
-    planned = plan_sweep(settings)
-    for line in plan_lines(settings, planned)[:2]:
-        tell(line)
-    found = sweep(source, settings, lambda verdict: tell(verdict_line(verdict)), planned)
+    found = sweep(source, settings, lambda verdict: tell(verdict_line(verdict)), tell)
     result: dict[str, Any] = msgspec.to_builtins(found)
     if found.max_rate is None or found.max_rate not in source.seen:
         return Swept(result, None)

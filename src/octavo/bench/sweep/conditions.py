@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,17 +18,34 @@ from octavo.bench.sweep.result import Condition, Unit
 from octavo.bench.sweep.settings import REQUIRED_SHARE
 
 
-def judge(records: Sequence[RequestRecord], slos: Sequence[Slo], growth: Growth, confidence: float) -> list[Condition]:
-    """All conditions on a rate, from the judged requests at it and the growth of its queue.
+class Levels(NamedTuple):
+    """How sure each single bound has to be, so that a verdict is as sure as is asked for."""
 
-    Lower bounds are at the confidence that all of them together need: one outside is enough for a rate not to be sustained.
-    """
-    against = 1 - (1 - confidence) / (len(slos) + 2)
+    inside: float
+    """Upper bounds: all conditions must be shown to hold, at any one of the looks at which they can be."""
+    outside: float
+    """Lower bounds: any one condition shown not to hold is enough, at any look."""
+
+    @classmethod
+    def of(cls, confidence: float, conditions: int, judged: Sequence[int] = (0,)) -> Levels:
+        """``judged``: how many requests are, at each look. Each bound may err as often as all of them may, over their number."""
+        can_show = max(1, sum(each >= needed(confidence) for each in judged))
+        return cls(1 - (1 - confidence) / can_show, 1 - (1 - confidence) / (len(judged) * conditions))
+
+
+def needed(confidence: float) -> int:
+    """Independent requests of which none misses, to show that no more than 1 % do."""
+    return math.ceil(math.log(1 - confidence) / math.log(REQUIRED_SHARE))
+
+
+def judge(records: Sequence[RequestRecord], slos: Sequence[Slo], growth: Growth, levels: Levels) -> list[Condition]:
+    """All conditions on a rate, from the judged requests at it and the growth of its queue, which is the last."""
     misses = [_misses(record, slos) for record in records]
+    what = f"requests that do not complete inside {_all(slos)}"
     return [
-        _share(f"requests that do not complete inside {_all(slos)}", records, misses, slos, (1 - REQUIRED_SHARE, confidence, against)),
-        *(_pooled(slo, records, confidence, against) for slo in slos),
-        _queue(growth, confidence),
+        _share(what, records, misses, slos, 1 - REQUIRED_SHARE, levels),
+        *(_pooled(slo, records, levels) for slo in slos),
+        _queue(growth, levels),
     ]
 
 
@@ -60,24 +78,23 @@ def _latency(record: RequestRecord, metric: str) -> float:
 
 
 def _share(
-    what: str, records: Sequence[RequestRecord], misses: Sequence[bool], slos: Sequence[Slo], limits: tuple[float, float, float]
+    what: str, records: Sequence[RequestRecord], misses: Sequence[bool], slos: Sequence[Slo], limit: float, levels: Levels
 ) -> Condition:
-    """The share of requests that miss is to be at most a limit. ``limits``: that, the confidence of the upper and of the lower bound."""
-    limit, confidence, against = limits
+    """The share of requests that miss is to be at most ``limit``."""
     count, hits = len(records), sum(misses)
     share = hits / count if count else 1.0
     trials = max(1, math.floor(independent(records, slos))) if count else 1
-    low = share_bounds(math.floor(share * trials + 1e-9), trials, against)[0]
-    high = share_bounds(math.ceil(share * trials - 1e-9), trials, confidence)[1]
+    low = share_bounds(math.floor(share * trials + 1e-9), trials, levels.outside)[0]
+    high = share_bounds(math.ceil(share * trials - 1e-9), trials, levels.inside)[1]
     inside = hits <= limit * count + 1e-9 and count > 0
     return _condition(what, "share", limit, (share, min(low, share), max(high, share)), inside, at_limit=True)
 
 
-def _pooled(slo: Slo, records: Sequence[RequestRecord], confidence: float, against: float) -> Condition:
+def _pooled(slo: Slo, records: Sequence[RequestRecord], levels: Levels) -> Condition:
     """An SLO's statistic over all requests or gaps together."""
     if slo.metric != "itl" and slo.per_mille is not None:
         late = [not slo.attained(record) for record in records]
-        return _share(f"requests with {slo.metric} of {_limit(slo)} or more", records, late, [slo], (slo.may_be_over, confidence, against))
+        return _share(f"requests with {slo.metric} of {_limit(slo)} or more", records, late, [slo], slo.may_be_over, levels)
     if slo.metric == "itl":
         values, times = gaps_and_times(records, missing=True)
         clusters = one_second_windows(times)
@@ -85,13 +102,11 @@ def _pooled(slo: Slo, records: Sequence[RequestRecord], confidence: float, again
         values = pooled_values(records, slo.metric)
         clusters = np.arange(len(values))
     estimate = pooled_statistic(values, slo)
-    low, high = _bounds(values, clusters, slo, estimate, confidence, against)
+    low, high = _bounds(values, clusters, slo, estimate, levels)
     return _condition(f"{slo.metric} {slo.statistic}", "s", slo.limit, (estimate, low, high), estimate < slo.limit, at_limit=False)
 
 
-def _bounds(
-    values: Floats, clusters: np.ndarray, slo: Slo, estimate: float, confidence: float, against: float
-) -> tuple[float | None, float | None]:
+def _bounds(values: Floats, clusters: np.ndarray, slo: Slo, estimate: float, levels: Levels) -> tuple[float | None, float | None]:
     """A percentile's from the bootstrap over clusters, a mean's from its standard error over them; of a maximum only that it is reached."""
     if slo.statistic == "max":
         return estimate, None
@@ -100,28 +115,31 @@ def _bounds(
         return (estimate if math.isinf(estimate) else None), None
     if slo.per_mille is not None:
         found = resampled_percentiles(values, clusters, slo.per_mille / 10)
-        low, high = (float(np.percentile(found, 100 * p, method="nearest")) for p in (1 - against, confidence))
+        low, high = (float(np.percentile(found, 100 * p, method="nearest")) for p in (1 - levels.outside, levels.inside))
         return low, high
     sums, sizes = np.bincount(places, weights=values), np.bincount(places)
     worth = 1.0 if slo.metric == "itl" else correlation_time(values)
     error = float(np.sqrt(worth * ((sums - estimate * sizes) ** 2).sum()) / len(values))
-    return estimate - NormalDist().inv_cdf(against) * error, estimate + NormalDist().inv_cdf(confidence) * error
+    return estimate - NormalDist().inv_cdf(levels.outside) * error, estimate + NormalDist().inv_cdf(levels.inside) * error
 
 
-def _queue(growth: Growth, confidence: float) -> Condition:
-    """The queue's growth is to be no more than chance explains: a test, and what it does not find does not stand in the way."""
-    limit = growth.limit(confidence)
-    inside = growth.requests <= limit
+def _queue(growth: Growth, levels: Levels) -> Condition:
+    """The queue's growth is to be no more than chance explains: a test, and what it does not find does not stand in the way.
+
+    Where it is not known the condition is not met, and neither is that shown.
+    """
+    limit = growth.limit(levels.outside)
+    inside = growth.known and growth.requests <= limit
     return Condition(
         what="growth of the number in flight from the first third to the last",
         unit="requests",
         limit=limit,
-        estimate=growth.requests if math.isfinite(growth.requests) else None,
+        estimate=growth.requests if growth.known else None,
         low=None,
         high=None,
         inside=inside,
         shown_inside=inside,
-        shown_outside=not inside,
+        shown_outside=growth.known and not inside,
     )
 
 

@@ -35,7 +35,7 @@ def sweep_document(
         title=title,
         summary=[*map(warning, data["warnings"]), *sweep_sentences(result, data)],
         sections=[
-            *(_curve_sections(curve, slos, result.max_rate) if curve else []),
+            *(_curve_sections(curve, slos, _marks(result)) if curve else []),
             Section(heading="When a rate counts as sustained", text=result.rule),
             *sections,
         ],
@@ -44,21 +44,32 @@ def sweep_document(
     )
 
 
-def _curve_sections(curve: Sequence[Verdict], slos: Sequence[Slo], answer: float | None) -> list[Section]:
+def _marks(result: SweepResult) -> list[Limit]:
+    """The answer, and the ends of the interval it is shown to lie in."""
+    named = {"highest sustained": result.max_rate, "shown kept": result.shown_sustained, "shown not kept": result.shown_not_sustained}
+    marks: dict[float, str] = {}
+    for label, rate in named.items():
+        if rate is not None:
+            marks[rate] = f"{marks[rate]}, {label}" if rate in marks else label
+    return [Limit(value=rate, label=label, axis="x") for rate, label in marks.items()]
+
+
+def _curve_sections(curve: Sequence[Verdict], slos: Sequence[Slo], marks: Sequence[Limit]) -> list[Section]:
     return [
-        Section(heading="Rate against latency and goodput", text=[_HOW], charts=sweep_charts(curve, slos, answer)),
+        Section(heading="Rate against latency and goodput", text=[_HOW], charts=sweep_charts(curve, slos, marks)),
         Section(heading="Verdicts", tables=[verdict_table(curve), conditions_table(curve)]),
     ]
 
 
 def sweep_sentences(result: SweepResult, data: Mapping[str, Any]) -> list[str]:
-    """The answer, in a few plain sentences."""
+    """The answer and the interval it is shown to lie in, in a few plain sentences."""
     if result.max_rate is None:
-        return [f"No rate is known to keep {result.slo}."]
+        return [f"No rate is known to keep {result.slo}. {_interval(result)}"]
     above = result.bracket[1]
     upper = f"; {text(above)} was not sustained" if above is not None else "; no rate that was tried failed"
-    how = "in the longer run that confirms it" if result.confirmed else "in the search alone"
-    lines = [f"{text(result.max_rate)} requests a second is the highest Poisson rate that keeps {result.slo}: sustained {how}{upper}."]
+    how = "by requests of its own" if result.confirmed else "in the search alone"
+    answer = f"{text(result.max_rate)} requests a second is the highest Poisson rate that keeps {result.slo}"
+    lines = [f"{answer}. {_interval(result)}", f"{text(result.max_rate)} was sustained {how}{upper}."]
     at = next(verdict for verdict in result.verdicts if verdict.rate == result.max_rate)
     if (goodput := at.measures.goodput_rps) is not None:
         lines.append(f"There, goodput was {text(goodput)} requests a second and output {text(at.measures.output_tok_s)} tokens a second.")
@@ -68,11 +79,19 @@ def sweep_sentences(result: SweepResult, data: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def sweep_charts(curve: Sequence[Verdict], slos: Sequence[Slo], answer: float | None) -> list[Chart]:
+def _interval(result: SweepResult) -> str:
+    """What is shown, and not only estimated."""
+    kept, lost = result.shown_sustained, result.shown_not_sustained
+    takes = f"that takes {result.plan.needed} independent requests of which none misses"
+    low = f"{text(kept)} is shown to be kept" if kept is not None else f"no rate is shown to be kept ({takes})"
+    high = f"{text(lost)} is shown not to be" if lost is not None else "none is shown not to be"
+    return f"At {100 * result.confidence:g} % confidence, {low}, and {high}."
+
+
+def sweep_charts(curve: Sequence[Verdict], slos: Sequence[Slo], marks: Sequence[Limit]) -> list[Chart]:
     """TTFT, ITL and goodput over the rates."""
     rates = [verdict.rate for verdict in curve]
     labels = [f"{verdict.rate:g}/s: {'sustained' if verdict.sustained else 'not sustained'}" for verdict in curve]
-    mark = [Limit(value=answer, label="highest sustained", axis="x")] if answer is not None else []
 
     def latency(metric: str, name: str) -> Chart:
         limits = [Limit(value=1000 * slo.limit, label=f"SLO {slo.statistic}") for slo in slos if slo.metric == metric]
@@ -88,7 +107,7 @@ def sweep_charts(curve: Sequence[Verdict], slos: Sequence[Slo], answer: float | 
             series=series,
             x_log=True,
             y_log=True,
-            limits=[*mark, *limits],
+            limits=[*marks, *limits],
             group="rate",
         )
 
@@ -102,7 +121,7 @@ def sweep_charts(curve: Sequence[Verdict], slos: Sequence[Slo], answer: float | 
         y_label="requests a second",
         series=[offered, done, goodput],
         x_log=True,
-        limits=mark,
+        limits=list(marks),
         group="rate",
         note="Goodput and completed count to the last answer, so even a rate that is sustained ends a little under what was offered.",
     )
@@ -120,6 +139,7 @@ def verdict_table(curve: Sequence[Verdict]) -> Table:
         [
             verdict.rate,
             ("sustained" if verdict.sustained else "not sustained") + ("" if verdict.decided else ", by the estimate"),
+            "near the limit" if verdict.near_limit else "search",
             verdict.judged,
             _percent(verdict.measures.slo_attainment),
             _p99(verdict.measures.ttft_ms),
@@ -129,7 +149,7 @@ def verdict_table(curve: Sequence[Verdict]) -> Table:
         ]
         for verdict in curve
     ]
-    columns = ("requests/s", "verdict", "judged", "keep every SLO %", "TTFT p99 ms", "ITL p99 ms", "goodput/s", "seconds")
+    columns = ("requests/s", "verdict", "by", "judged", "keep every SLO %", "TTFT p99 ms", "ITL p99 ms", "goodput/s", "seconds")
     return Table(columns=columns, rows=rows)
 
 

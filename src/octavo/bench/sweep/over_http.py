@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +25,8 @@ from octavo.bench.report.facts import collect
 from octavo.bench.report.processes import listener
 from octavo.bench.report.quiet import Quiet
 from octavo.bench.report.serve import latency_tables, serve_sentences, throughput_table
-from octavo.bench.serve import Say, ServePlan, asked_of, is_local, rates_of, server_facts
+from octavo.bench.serve import Say, ServePlan, asked_of, counting, is_local, rates_of, server_facts
 from octavo.bench.sweep.document import sweep_document
-from octavo.bench.sweep.plan import plan_lines, plan_sweep
 from octavo.bench.sweep.result import SweepResult, Verdict
 from octavo.bench.sweep.settings import SweepSettings
 from octavo.bench.sweep.sweep import sweep
@@ -49,7 +49,7 @@ class SweepOutcome:
 
 
 def sweep_server(plan: ServePlan, settings: SweepSettings, say: Say) -> SweepOutcome:
-    """Probe the server, say what the sweep will take, sweep. Of ``plan``'s workload kinds, lengths, prompts and tenants count.
+    """Probe the server, warm it up, say what the sweep will take, sweep. Of ``plan``'s workload kinds, lengths, prompts and tenants count.
 
     Raises:
         InvalidRequestError: nothing answers at the URL, it has no such model, or the workload needs a tokenizer and there is none.
@@ -58,9 +58,6 @@ def sweep_server(plan: ServePlan, settings: SweepSettings, say: Say) -> SweepOut
     """
     sample = dataclasses.replace(plan.workload, num_requests=1).draw(plan.tokens, as_text=plan.as_text, salt=plan.salt)[0]
     target = {"endpoint": plan.endpoint, "api_key": plan.api_key, "tokenizer": plan.tokens.known, "cache_salt": plan.cache_salt}
-    planned = plan_sweep(settings)
-    for line in plan_lines(settings, planned):
-        say(line)
     ready = get_ready(plan.url, plan.model, sample, **target)
     for note in ready.notes:
         say(note)
@@ -69,7 +66,7 @@ def sweep_server(plan: ServePlan, settings: SweepSettings, say: Say) -> SweepOut
     quiet = _quiet(plan, ready)
     quiet.look_before()
     with quiet:
-        found = sweep(source, settings, lambda verdict: say(verdict_line(verdict)), planned)
+        found = sweep(source, settings, lambda verdict: say(verdict_line(verdict)), say)
     return _outcome(plan, settings, source, found, (quiet, rates))
 
 
@@ -104,9 +101,10 @@ def verdict_line(verdict: Verdict) -> str:
     """A verdict in one line."""
     word = "sustained" if verdict.sustained else "not sustained"
     sure = "" if verdict.decided else ", by the estimate"
-    kind = "longer run, " if verdict.confirming else ""
+    kind = "near the limit, " if verdict.near_limit else ""
+    runs = f" in {verdict.runs} runs" if verdict.runs > 1 else ""
     found = verdict.reason if not verdict.sustained else _figures(verdict)
-    return f"{verdict.rate:g}/s {word}{sure} ({kind}{verdict.judged} judged, {math.ceil(verdict.seconds)} s): {found}"
+    return f"{verdict.rate:g}/s {word}{sure} ({kind}{verdict.judged} judged{runs}, {math.ceil(verdict.seconds)} s): {found}"
 
 
 def _figures(verdict: Verdict) -> str:
@@ -137,6 +135,7 @@ def _outcome(
         limits = [slo.limit for slo in settings.slos if slo.metric == "itl"]
         side = server_side(*at, itl_limits=limits, rates=rates)
         result |= {"server": side.result, "run": _measured(plan, settings, at[0], source.energy[found.max_rate])}
+        result["warnings"] += [f"At the highest rate: {each}" for each in [*result["run"]["warnings"], *counting(at[0])]]
         sections = [*_at_answer(result["run"]), side.section]
     last = at or next(reversed(source.seen.values()), None)
     facts = collect(
@@ -155,6 +154,7 @@ def _outcome(
 def _measured(plan: ServePlan, settings: SweepSettings, run: LoadRun, energy: Energy) -> dict[str, Any]:
     """The last run at the answer, as ``bench serve`` would give it."""
     measured = measure(run, settings.slos)
+    measured["counted"] = dict(Counter(record.counted for record in run.records if record.completed))
     measured["energy"] = energy.as_data(measured["output_tokens"])
     if plan.price_per_hour is not None:
         measured["cost"] = cost_data(plan.price_per_hour, measured)

@@ -18,11 +18,12 @@ class Condition(msgspec.Struct, kw_only=True, frozen=True):
     unit: Unit
     limit: float
     estimate: float | None
-    """Null: infinite."""
+    """Null: infinite; of the growth in requests: not known."""
     low: float | None
-    """Lower bound, one-sided at the sweep's confidence over the number of conditions, as any of them can fail."""
+    """Lower bound, one-sided. What the sweep's confidence lets err is divided by the number of conditions, as any of them can fail, and by
+    that of the looks at which it may."""
     high: float | None
-    """Upper bound, one-sided at the sweep's confidence; null: infinite or not known."""
+    """Upper bound, one-sided, divided by the number of looks at which it can be low enough; null: infinite or not known."""
     inside: bool
     """By the estimate."""
     shown_inside: bool
@@ -44,27 +45,35 @@ class Verdict(msgspec.Struct, kw_only=True, frozen=True):
     requests: int
     """Sent."""
     judged: int
-    confirming: bool
-    """By a longer run to confirm the search's answer, and by the search's own at this rate if there was one."""
+    near_limit: bool
+    """With requests until it was decided, or the largest number was reached; false: by the search, which takes estimates."""
+    runs: int
     seconds: float
     stopped_early: bool
-    """So many requests had missed that the rest could not make up for it; the figures are of what there was."""
+    """So many requests had missed that the rest could not make up for it; the figures are of what there was. Near the limit that
+    decides."""
     conditions: list[Condition]
     measures: Measures
     """Of the judged requests."""
 
 
 class SweepPlan(msgspec.Struct, kw_only=True, frozen=True):
-    """What a sweep will take, said before anything is sent."""
+    """What a sweep will take, said after the warm-up and before the first verdict."""
 
+    answer_seconds: float
+    """What one answer may take, by the warm-up and the SLOs."""
     max_verdicts: int
+    """Of the search."""
     requests_per_run: int
     """At low rates; more at rates where that would be over too soon."""
-    max_confirmations: int
-    requests_to_confirm: int
-    """At low rates."""
+    max_near_limit: int
+    """Verdicts near the limit."""
+    max_requests: int
+    """The largest number for one verdict, at low rates."""
+    needed: int
+    """Requests of which none misses, to show that a rate is kept."""
     max_minutes: float
-    """Of sending, whatever the server's rate is."""
+    """Of sending, whatever the server's rate is, and if every verdict takes the largest number."""
     minutes: list[PlannedTime]
     passes: list[PassChance]
 
@@ -75,13 +84,14 @@ class PlannedTime(msgspec.Struct, kw_only=True, frozen=True):
     rate: float
     """The highest that it sustains."""
     minutes: float
-    """If the search's answer is confirmed at once."""
+    """If the search leads there: two verdicts near the limit of the largest number of requests, and one that is decided at its first
+    look."""
     max_minutes: float
-    """If it is not confirmed until the last try."""
+    """If the search leads astray, and as many verdicts near the limit are needed as there may be, of the largest number of requests."""
 
 
 class PassChance(msgspec.Struct, kw_only=True, frozen=True):
-    """How sharp one run is."""
+    """How sharp the estimates of one run of the search are."""
 
     missing: float
     """The share of requests that miss at some rate."""
@@ -98,11 +108,12 @@ class SweepResult(msgspec.Struct, kw_only=True, frozen=True):
     bracket: tuple[float | None, float | None]
     """``max_rate``, and the lowest rate that was not sustained: null when none was found up to the sweep's max_rate."""
     shown_sustained: float | None
-    """The highest rate of which every condition is shown at ``confidence``; null: of none."""
-    confirmed: bool
-    """Whether ``max_rate`` was sustained in a second, longer run too."""
+    """The highest rate of which every condition is shown at ``confidence``; null: of none. With ``shown_not_sustained`` the interval that
+    the answer is shown to lie in."""
     shown_not_sustained: float | None
-    """The lowest rate shown not to be."""
+    """The lowest rate shown not to be sustained; null: none."""
+    confirmed: bool
+    """Whether ``max_rate`` was sustained in a verdict near the limit, by requests of its own."""
     confidence: float
     resolution: float
     requests_per_verdict: int

@@ -3,7 +3,8 @@
     python benchmarks/server/bench_client.py
     python benchmarks/server/bench_client.py --client aiohttp   (or httpx: what a general client costs for the same; it must be installed)
 
-Each client reads the same streams, decodes each event and notes when it came.
+Each client reads the same streams, as `octavo bench serve` asks for them (with a running count in each event), decodes each event and notes
+when it came. Exits with 1 if the client takes half a core or more, or does not keep up.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from support.mock_openai import MockProcess
 
+MOST_OF_A_CORE = 0.5
+LEAST_OF_RATE = 0.9
+"""Of the chunks a second that were asked for: the first and the last streams are part of the mean."""
 
-def main() -> None:
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=300)
     parser.add_argument("--chunks-per-second", type=float, default=2000, help="of all streams together")
@@ -37,11 +42,17 @@ def main() -> None:
     tokens = max(2, round(args.seconds / gap))
     requests = [_request(i, i * gap / args.streams, tokens) for i in range(args.streams)]
     with MockProcess(gap_ms=1000 * gap) as mock:
-        target = Target(mock.url, "mock", stream_options=())
+        target = Target(mock.url, "mock")
         chunks, seconds, share = _octavo(target, requests) if args.client == "octavo" else _general(args.client, target, requests)
         peak = mock.stats()["peak_in_flight"]
     print(f"{args.client}: {chunks} chunks in {seconds:.1f} s, {chunks / seconds:.0f} a second, of {peak} streams at once")
     print(f"{100 * share:.1f} % of a core, {1e6 * share * seconds / chunks:.0f} us a chunk")
+    kept_up = peak >= args.streams and chunks / seconds >= LEAST_OF_RATE * args.chunks_per_second
+    if not kept_up:
+        print(f"it did not keep up with {args.streams} streams and {args.chunks_per_second:g} chunks a second")
+    if share >= MOST_OF_A_CORE:
+        print(f"over {100 * MOST_OF_A_CORE:g} % of a core")
+    return 0 if kept_up and share < MOST_OF_A_CORE else 1
 
 
 def _request(index: int, arrival: float, tokens: int) -> DrawnRequest:
@@ -105,4 +116,4 @@ async def _all(client: str, target: Target, requests: Sequence[DrawnRequest]) ->
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

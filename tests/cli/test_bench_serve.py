@@ -9,15 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from octavo.bench.load.sse import Event, EventReader
+from octavo.bench.machine import MachineRates
+from octavo.bench.report.schema import stored_schema
 from octavo.cli.main import app
 from support.live_server import TESTS
 from support.mock_openai import MockProcess, MockServer
 from support.scripted import SCRIPTED, Script
 from support.toy_tokenizer import write_model
 
+RATES = MachineRates(read_bytes_s=1e9, int8_ops_s=1e9, bf16_flops_s=1e9, fp32_flops_s=1e9, cpus=(0,))
 LATENCIES = ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")
 
 
@@ -49,8 +53,10 @@ def test_the_result_has_the_keys_of_the_contract(tmp_path: Path, capsys: pytest.
     assert result["valid"] and not result["partial"]
     assert result["cost"]["price_per_hour"] == 2
     assert result["asked"]["model"] == "mock"
+    jsonschema.validate(result, stored_schema("serve"))
+    assert result["facts"]["seeds"] and result["facts"]["machine"]["cpu"] and result["facts"]["software"]["octavo"]
     shown = capsys.readouterr().out
-    assert "TTFT" in shown and "goodput" in shown
+    assert "TTFT" in shown and "goodput" in shown and "machine: cpu" in shown
 
 
 def test_bm_13_the_seed_fixes_what_is_sent_and_a_salt_changes_it() -> None:
@@ -74,6 +80,49 @@ def test_a_report_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with MockServer(gap_ms=2) as mock:
         assert bench(mock.url, "--num-prompts", "5", "--max-concurrency", "2", "--output-len", "4", "--report", str(tmp_path / "r")) == 0
     assert {"report.html", "report.md", "report.json"} <= {path.name for path in (tmp_path / "r").iterdir()}
+
+
+def test_credentials_and_home_folders_are_in_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("octavo.bench.serve.measure_rates", lambda *_: None)
+    workload = tmp_path / "load.toml"
+    (tmp_path / "trace.jsonl").write_text('{"timestamp": 0, "input_length": 4, "output_length": 2}\n')
+    workload.write_text(f'name = "w"\n[trace]\nfile = "{tmp_path}/trace.jsonl"\n')
+    report, output = tmp_path / "r", tmp_path / "o.json"
+    overrides = {"0": {"status": 200}}  # the probe
+    with MockServer(status=400, message=f"no such file: {tmp_path}/weights", overrides=overrides) as mock:
+        url = mock.url.replace("http://", "http://gerda:swordfish@")
+        flags = ["--workload", str(workload), "--output", str(output), "--report", str(report)]
+        assert bench(url, *flags) == 1
+    for path in (output, report / "report.html", report / "report.md", report / "report.json"):
+        text = path.read_text()
+        assert "swordfish" not in text and str(tmp_path) not in text, path
+    assert "~/trace.jsonl" in json.loads(output.read_text())["asked"]["workload"]["trace"]["file"]
+
+
+def test_a_step_log_of_another_version_costs_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("zip() argument 2 is shorter than argument 1")
+
+    monkeypatch.setattr("octavo.bench.observe.server.roofline", broken)
+    monkeypatch.setattr("octavo.bench.serve.measure_rates", lambda *_: RATES)
+    output = tmp_path / "o.json"
+    with MockServer() as mock:
+        flags = [
+            "--num-prompts",
+            "5",
+            "--request-rate",
+            "40",
+            "--output-len",
+            "2",
+            "--output",
+            str(output),
+            "--report",
+            str(tmp_path / "r"),
+        ]
+        assert bench(mock.url, *flags) == 0
+    server = json.loads(output.read_text())["server"]
+    assert server["partial"] and "zip() argument 2" in server["notes"][-1]
 
 
 def test_a_client_that_was_too_slow_is_refused_and_yet_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

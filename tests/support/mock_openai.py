@@ -53,6 +53,8 @@ class Script:
     """None: "length", or "stop" where it stops short."""
     usage: bool = True
     """Knows stream_options.include_usage."""
+    usage_without: tuple[str, ...] = ()
+    """Keys that are left out of it."""
     continuous_usage: bool = True
     """Knows stream_options.continuous_usage_stats; ignores it otherwise."""
     token_ids: bool = True
@@ -275,7 +277,7 @@ def _usage(script: Script, body: dict[str, Any], tokens: int) -> dict[str, Any]:
     usage: dict[str, Any] = {"prompt_tokens": count, "completion_tokens": tokens, "total_tokens": count + tokens}
     if script.cached_tokens is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": script.cached_tokens}
-    return usage
+    return {key: value for key, value in usage.items() if key not in script.usage_without}
 
 
 def _error(message: str, code: int) -> str:

@@ -6,12 +6,12 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from octavo import __version__, envs
+from octavo.bench.report.cpu import cpu_facts
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,10 @@ def measure(cpus: Sequence[int], seconds: float = 1.0) -> MachineRates:
 def machine_facts() -> dict[str, Any]:
     """What a figure's reader must know of where it was measured."""
     return {
-        "cpu": _cpu_model(),
+        "cpu": cpu_facts()["cpu"],
         "cpus": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "numpy": np.__version__,
         "octavo": __version__,
     }
-
-
-def _cpu_model() -> str:
-    """The CPU's name by the kernel's account, or its architecture."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -24,6 +24,7 @@ from octavo.bench.report.cost import cost_data
 from octavo.bench.report.document import Document
 from octavo.bench.report.energy import EnergyMeter
 from octavo.bench.report.facts import collect
+from octavo.bench.report.private import cleaned
 from octavo.bench.report.processes import listener
 from octavo.bench.report.quiet import Quiet
 from octavo.bench.report.serve import serve_document
@@ -68,7 +69,7 @@ class ServeOutcome:
     """What came out."""
 
     result: dict[str, Any]
-    """What --output writes."""
+    """The document's: of octavo.bench.report.outputs.ServeOutput."""
     document: Document
     run: LoadRun
 
@@ -97,9 +98,8 @@ def measure_server(plan: ServePlan, say: Say) -> ServeOutcome:
     )
     for note in ready.notes:
         say(note)
-    here = is_local(ready.target.address.host)
     rates = rates_of(plan, ready.target)
-    watch = _Watch(plan, ready.target, here)
+    watch = _Watch(plan, ready.target)
     say(f"{ready.target.model} at {plan.url}: {announcement(plan.workload, requests)}")
     run = watch.over(lambda: offer(ready.target, requests, concurrency=plan.workload.arrivals.in_flight, options=plan.options))
     return _outcome(plan, ready, run, watch, rates)
@@ -107,15 +107,21 @@ def measure_server(plan: ServePlan, say: Say) -> ServeOutcome:
 
 def rates_of(plan: ServePlan, target: Target) -> MachineRates | None:
     """What this machine can do at most, if the plan wants it and the server is on it."""
-    return measure_rates(engine_cpus(), RATES_SECONDS) if plan.rates and is_local(target.address.host) else None
+    return measure_rates(engine_cpus(), RATES_SECONDS) if plan.rates and target.address.local else None
+
+
+def quiet_for(plan: ServePlan, target: Target) -> Quiet:
+    """Watches the machine, of which the client and, if it is here, the server are no disturbance."""
+    address = target.address
+    pid = plan.server.pid if plan.server is not None else listener(address.port) if address.local else None
+    return Quiet(own=[] if pid is None else [pid])
 
 
 class _Watch:
     """What is looked at while a load runs: the server, the machine, its energy."""
 
-    def __init__(self, plan: ServePlan, target: Target, here: bool) -> None:
-        pid = plan.server.pid if plan.server is not None else listener(target.address.port) if here else None
-        self.quiet = Quiet(own=[] if pid is None else [pid])
+    def __init__(self, plan: ServePlan, target: Target) -> None:
+        self.quiet = quiet_for(plan, target)
         self.meter = EnergyMeter()
         self._observer = Observer(plan.url, api_key=plan.api_key)
 
@@ -148,7 +154,8 @@ def _outcome(plan: ServePlan, ready: Ready, run: LoadRun, watch: _Watch, rates: 
     )
     facts["quiet"] = watch.quiet.as_facts()
     title = f"{ready.target.model} at {plan.url}, {plan.workload.name}"
-    return ServeOutcome(result=result, document=serve_document(run, result, title=title, facts=facts, sections=[side.section]), run=run)
+    document = cleaned(serve_document(run, result, title=title, facts=facts, sections=[side.section]))
+    return ServeOutcome(result=document.result, document=document, run=run)
 
 
 def counting(run: LoadRun) -> list[str]:
@@ -160,8 +167,10 @@ def counting(run: LoadRun) -> list[str]:
 
 
 def server_facts(plan: ServePlan, seen: Observation) -> dict[str, Any]:
+    """What is known of the server: what it told, and of one that was started for this how."""
     told = dict(seen.facts or {})
-    told["info"] = {name: value for name, value in told.get("info", {}).items() if name not in ("details", "phases")}  # pages of them
+    if isinstance(info := told.get("info"), dict):
+        told["info"] = {name: value for name, value in info.items() if name not in ("details", "phases")}  # pages of them
     facts: dict[str, Any] = {"engine": seen.engine, "version": seen.version, **told}
     if plan.server is not None:
         memory = plan.server.memory
@@ -194,8 +203,3 @@ def asked_of(plan: ServePlan, ready: Ready) -> dict[str, Any]:
         "workload": plan.workload.as_toml(),
     }
     return asked
-
-
-def is_local(host: str) -> bool:
-    """Whether it is this machine."""
-    return host == "localhost" or host.startswith("127.") or host == "::1"

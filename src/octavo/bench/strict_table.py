@@ -113,6 +113,11 @@ class StrictTable:
             if key not in self._known:
                 self.refuse(key, value, f"there is no such key here; there are {', '.join(dict.fromkeys(self._known))}")
 
+    def refuse_doubles(self, key: str, names: Sequence[str]) -> None:
+        """``names``: those of the tables under ``key``."""
+        if len(set(names)) < len(names):
+            self.refuse(key, names, "each needs a name of its own")
+
     def refuse(self, key: str, value: object, limit: str) -> NoReturn:
         """Say what is wrong with the value of ``key``."""
         place = f"[{self._name}] " if self._name else ""

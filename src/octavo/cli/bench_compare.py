@@ -56,7 +56,7 @@ def compare(
     from octavo.bench.peers.compare import compare_engines, plan_lines
     from octavo.bench.peers.identity import names_for
     from octavo.bench.report.lock import measuring
-    from octavo.bench.report.terminal import show_document, write_json
+    from octavo.bench.report.terminal import show_document, write_output
     from octavo.bench.report.write import write_report
     from octavo.cli.bench_results import check_places
 
@@ -78,7 +78,7 @@ def compare(
         outcome = compare_engines(comparison, folder / "parts", names=names, price_per_hour=price_per_hour, resume=resume, tell=say)
     show_document(outcome.document, console)
     if output is not None:
-        write_json(outcome.document.result, output)
+        write_output(outcome.document, output)
     console.print(f"report: {write_report(outcome.document, folder)}", markup=False, highlight=False)
     return 0 if outcome.good else 1
 

@@ -25,11 +25,11 @@ def check_places(output: Path | None, report: Path | None) -> None:
 
 def tell(outcome: ServeOutcome | SweepOutcome, console: Console, output: Path | None, report: Path | None) -> int:
     """Print the result, write it where it is wanted, and return the exit status: 0 if it is whole and valid."""
-    from octavo.bench.report.terminal import show_document, write_json
+    from octavo.bench.report.terminal import show_document, write_output
     from octavo.bench.report.write import write_report
 
     if output is not None:  # first: a terminal may be closed
-        write_json(outcome.result, output)
+        write_output(outcome.document, output)
     page = write_report(outcome.document, report) if report is not None else None
     show_document(outcome.document, console)
     if page is not None:

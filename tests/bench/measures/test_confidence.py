@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.bench.measures.confidence import at_most, correlation_time, percentile_interval, resampled_percentiles, share_bounds
+from octavo.bench.measures.confidence import (
+    at_most,
+    blocks_in_order,
+    correlation_time,
+    percentile_interval,
+    resampled_percentiles,
+    share_bounds,
+)
 
 
 def test_the_same_seed_is_the_same_interval():
@@ -123,6 +130,15 @@ def test_correlation_time_is_that_of_an_autoregression(memory):
     for i in range(1, len(values)):
         values[i] = memory * values[i - 1] + random.normal()
     assert correlation_time(values) == pytest.approx((1 + memory) / (1 - memory), rel=0.2)
+
+
+def test_blocks_are_as_long_as_the_correlation_and_in_order():
+    random = np.random.default_rng(0)
+    assert blocks_in_order(random.normal(size=500)).tolist() == list(range(500))
+    runs = np.repeat(random.normal(size=100), 10)  # ten alike in a row
+    blocks = blocks_in_order(runs)
+    assert (np.diff(blocks) >= 0).all() and 60 <= blocks[-1] + 1 <= 160
+    assert blocks_in_order(np.array([])).tolist() == []
 
 
 def test_correlation_time_of_little_and_of_nothing():

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.bench.load.records import Usage
+from octavo.bench.measures.confidence import percentile_interval
 from octavo.bench.measures.measures import measure, measure_run, pooled_statistic, pooled_values
 from octavo.bench.measures.result import ServeResult, json_schema
 from octavo.bench.measures.slo import Slo, parse_slos
 from support.load_runs import load_run, record
+from support.queues import BatchServer, OneQueue
 
 
 def test_bm_01_a_chunk_of_two_tokens_is_two_tokens():
@@ -46,6 +48,17 @@ def test_bm_10_throughput_is_the_mean_over_the_window_and_says_so():
     assert result["total_tok_s"] == 40.0
     assert result["window_s"] == 10.0
     assert "mean over the window" in result["method"]["throughput"]
+
+
+def test_bm_10_of_a_poisson_run_throughput_is_rate_times_tokens():
+    # 1,000 Poisson arrivals at 0.3 a second, 20 tokens each within 0.3 s: 6 tokens a second, whose standard error is 6 / √1000 = 0.19. Of
+    # the single seconds most have none, and the best one many times the mean.
+    run = BatchServer(fixed=0.01, each=0.001, prefill=0.05, seats=8, tokens=20)(0.3, 1000, seed=1)
+    result = measure(run)
+    assert result["output_tok_s"] == pytest.approx(6, abs=3 * 0.19)
+    assert result["output_tok_s"] == pytest.approx(20_000 / run.seconds)
+    seconds = np.bincount([int(chunk.time) for each in run.records for chunk in each.chunks], minlength=int(run.seconds) + 1)
+    assert np.median(seconds) == 0 and seconds.max() >= 4 * 6
 
 
 def test_bm_12_an_answer_of_another_length_is_flagged():
@@ -122,6 +135,59 @@ def test_client_queueing_is_apart_and_part_of_ttft():
     result = measure(load_run([record([1.5], scheduled=1.0, sent=1.3)]))
     assert result["client"]["queueing_ms"]["max"] == pytest.approx(300)
     assert result["ttft_ms"]["max"] == pytest.approx(500)
+
+
+def test_ttft_from_the_send_leaves_out_what_waited_in_the_client():
+    client = measure(load_run([record([1.5], scheduled=1.0, sent=1.3)]))["client"]
+    assert client["ttft_from_send_ms"]["max"] == pytest.approx(200)
+    assert measure(load_run([record([1.5], scheduled=1.0, sent=1.3)], open_loop=False))["client"]["ttft_from_send_ms"] is None
+
+
+def test_near_capacity_the_interval_of_a_p99_is_as_wide_as_it_is():
+    # M/D/1 at 80 % of its capacity, where many in a row are late for one cause: 40 runs of 1,000. An interval ought to hold the true p99,
+    # that of a run of 50,000. Drawn from single requests, it does so half as often as drawn from blocks.
+    queue = OneQueue(10.0, exponential=False)
+    truth = np.percentile([each.ttft for each in queue(8.0, 50_000, seed=999).records], 99)
+    runs = [queue(8.0, 1000, seed) for seed in range(40)]
+    stats = [measure(run)["ttft_ms"] for run in runs]
+    naive = [percentile_interval(np.array([each.ttft for each in run.records]), np.arange(1000)) for run in runs]
+    held = sum(low <= 1000 * truth <= high for low, high in (each["p99_ci95"] for each in stats))
+    assert held >= 1.5 * sum(low <= truth <= high for low, high in naive) > 0
+    assert all(each["clusters"] < 400 for each in stats)
+    busy = measure(queue(9.5, 1000, seed=1))
+    assert busy["ttft_ms"]["few"] and any("are worth" in warning for warning in busy["warnings"])
+
+
+def test_of_requests_that_do_not_wait_for_each_other_each_is_a_sample():
+    ttfts = np.random.default_rng(3).exponential(size=400)
+    result = measure(load_run([record([float(ttft)], index=i) for i, ttft in enumerate(ttfts)]))
+    assert result["ttft_ms"]["clusters"] == 400
+
+
+def test_tokens_of_requests_that_kept_every_slo_are_told_apart():
+    # 4 tokens in time, and 5 late ones, in 2 s.
+    records = [record([0.1] * 4, index=0), record([2.0] * 5, index=1)]
+    result = measure(load_run(records, seconds=2.0), parse_slos("ttft:p99<1s"))
+    assert (result["output_tok_s"], result["goodput_tok_s"], result["slo_attainment"]) == (4.5, 2.0, 0.5)
+    assert measure(load_run(records))["goodput_tok_s"] is None
+
+
+def test_a_client_whose_lateness_is_a_part_of_itl_says_so():
+    # Gaps of 10 ms, and a heartbeat that is 4 ms late: far under 50 ms, and yet two fifths of what is measured.
+    run = load_run([record([0.01 * i for i in range(1, 101)])])
+    run.client.loop_lag = [(0.01 * i, 0.004) for i in range(100)]
+    result = measure(run)
+    assert result["valid"] and any("4 ms late" in warning and "10 ms" in warning for warning in result["warnings"])
+    run.client.loop_lag = [(0.01 * i, 0.001) for i in range(100)]
+    assert not any("heartbeat" in warning for warning in measure(run)["warnings"])
+
+
+def test_a_prompt_of_text_may_grow_by_a_template_and_not_by_hundreds():
+    def wrong(seen, as_text=True):
+        return measure(load_run([record([0.1], usage=Usage(seen, 1), prompt_tokens=50, prompt_as_text=as_text)]))["wrong_length"]
+
+    assert [wrong(50), wrong(75), wrong(350), wrong(49)] == [0, 0, 1, 1]
+    assert [wrong(50, as_text=False), wrong(51, as_text=False)] == [0, 1]
 
 
 def test_offered_rate_is_of_the_schedule():

@@ -172,7 +172,7 @@ class OctavoLike:
                 self.steps.append(step(len(self.steps) + 1, time.time() + self.ahead))
             return 200, "octavo_num_requests_running 1.0\n"
         if path == "/admin/engine":
-            return 200, json.dumps({"version": "0.1.0", "info": {}, "settings": {}})
+            return 200, json.dumps({"version": "0.1.0", "info": {}, "settings": {}, "peak_memory_bytes": {"engine": len(self.steps)}})
         if not path.startswith("/admin/steps"):
             return 200, '{"version": "0.1.0"}'
         answer = {"now": time.time() + self.ahead, "last": len(self.steps), "lost": 0, "steps": []}
@@ -189,7 +189,8 @@ def test_no_step_is_missed_and_none_from_before_is_asked_for() -> None:
     engine.steps = [step(number, time.time()) for number in range(1, 101)]
     with serving(engine) as server:
         seen = watch(server)
-    assert seen.engine == "octavo" and seen.facts == {"version": "0.1.0", "info": {}, "settings": {}} and seen.notes == []
+    assert seen.engine == "octavo" and seen.notes == []
+    assert seen.facts == {"version": "0.1.0", "info": {}, "settings": {}, "peak_memory_bytes": {"engine": len(engine.steps)}}  # of the end
     numbers = [each.step for each in seen.steps]
     assert 101 < numbers[0] <= 115 and numbers == list(range(numbers[0], len(engine.steps) + 1))
     assert all(-0.01 < each.time < 30 for each in seen.steps) and seen.clock_offset == 0
@@ -203,6 +204,13 @@ def test_forgotten_steps_are_counted() -> None:
     assert seen.notes == ["2 steps were forgotten by the server before they were fetched"]
 
 
+def test_an_answer_that_nobody_foresaw_costs_the_servers_side_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("octavo.bench.observe.reading._json", lambda reply: 1 / 0)
+    with serving(OctavoLike()) as server:
+        seen = watch(server)
+    assert seen.partial and "cannot be read (ZeroDivisionError" in seen.notes[0]
+
+
 def test_a_server_without_a_step_log_is_watched_all_the_same() -> None:
     def answer(path: str) -> tuple[int, str]:
         return (404, "") if path.startswith("/admin") else (200, "octavo_num_requests_running 1.0\n")
@@ -214,7 +222,7 @@ def test_a_server_without_a_step_log_is_watched_all_the_same() -> None:
 
 
 def test_another_machines_clock_is_told_from_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("octavo.bench.observe.observer._is_loopback", lambda host: False)
+    monkeypatch.setattr("octavo.bench.load.target.Address.local", False)
     engine = OctavoLike(ahead=100.0)
     with serving(engine) as server:
         seen = watch(server)

@@ -96,6 +96,13 @@ def test_without_steps_prompts_and_answers_are_reckoned() -> None:
     assert bound is not None and (bound.percent, bound.memory_share) == (pytest.approx(100 * nbytes / 10 / 4), 1)
 
 
+def test_a_log_of_other_windows_is_reckoned_by_tokens() -> None:
+    """Another version's steps tell one window where its model has two."""
+    told = StepRecord(step=1, time=1.0, seconds=0.5, tokens=1, decodes=1, sampled=1, attended=(3,), kv_reads=(3,))
+    found = roofline(run(), Observation(facts=facts(), steps=[told]), RATES)
+    assert found is not None and found.basis == "tokens"
+
+
 def test_nothing_is_made_up() -> None:
     assert roofline(run(), Observation(), RATES) is None
     assert roofline(load_run([record([], sent=None, ended=None)]), Observation(), RATES, COSTS) is None

@@ -48,7 +48,7 @@ def test_what_an_octavo_tells() -> None:
     charts = {chart.title: chart for chart in side.section.charts}
     assert len({chart.group for chart in charts.values()}) == 1 and all(chart.series for chart in charts.values())
     assert [series.name for series in charts["KV pool"].series] == ["in use", "efficiency (live / held)", "fragmentation"]
-    assert [series.name for series in charts["Requests"].series] == ["running", "waiting", "in flight, by the client"]
+    assert [series.name for series in charts["Requests at the server"].series] == ["running", "waiting"]
     (spikes,) = charts["Spikes between tokens, by cause"].series
     assert spikes.name == "prefill chunk" and spikes.labels is not None and "step" in spikes.labels[0]
     means, causes = side.section.tables
@@ -56,20 +56,27 @@ def test_what_an_octavo_tells() -> None:
     assert "octavo 0.1.0" in side.section.text[0]
 
 
-def test_a_server_that_says_nothing_leaves_the_clients_own_lines() -> None:
+def test_a_server_that_says_nothing_leaves_the_clients_own_part() -> None:
     run = load_run([record([1.0, 1.1, 1.2, 1.3, 2.0], sent=0.5)])
     side = server_side(run, Observation(notes=["the server has no /metrics (HTTP 404): its side is not seen"]), rates=RATES)
     assert side.result["engine"] is None and side.result["kv_efficiency"] is None and side.result["spikes"]["count"] == 1
-    titles = [chart.title for chart in side.section.charts]
-    assert "KV pool" not in titles and "Requests" in titles
-    (requests,) = [chart for chart in side.section.charts if chart.title == "Requests"]
-    assert [series.name for series in requests.series] == ["in flight, by the client"]
+    assert [chart.title for chart in side.section.charts] == ["Spikes between tokens, by cause"]
     assert side.section.text == ["the server has no /metrics (HTTP 404): its side is not seen"]
 
 
 def test_a_run_without_answers_is_no_error() -> None:
     side = server_side(load_run([record([], failure="refused")]), Observation(engine="vllm", samples=samples()))
-    assert side.result["spikes"]["count"] == 0 and [chart.title for chart in side.section.charts] == ["Requests"]
+    assert side.result["spikes"]["count"] == 0 and side.section.charts == []
+
+
+def test_what_cannot_be_made_sense_of_is_a_note_and_costs_nothing_else() -> None:
+    log = steps()
+    log[3].time = "soon"  # type: ignore[assignment]
+    run = load_run([record([1.0, 1.1, 1.2, 1.3, 2.0], sent=0.5)])
+    side = server_side(run, Observation(engine="octavo", version="9", samples=samples(), steps=log), rates=RATES)
+    assert (side.result["engine"], side.result["kv_usage"], side.result["partial"]) == ("octavo", None, True)
+    assert side.result["spikes"]["count"] == 1 and "cannot be laid beside the run" in side.result["notes"][-1]
+    assert side.result["notes"][-1] in side.section.text
 
 
 def test_another_clock_is_stated() -> None:

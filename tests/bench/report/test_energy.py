@@ -75,14 +75,14 @@ def test_cost_of_a_million_tokens() -> None:
     """At 3.60 an hour a second costs 0.001; 100 tokens in it: a million cost 10."""
     assert per_million_tokens(3.6, 100) == pytest.approx(10)
     assert per_million_tokens(3.6, 0) is None
-    result = {"output_tok_s": 100.0, "total_tok_s": 400.0, "requests": 10, "completed": 8, "slo_attainment": 0.4}
+    result = {"output_tok_s": 100.0, "total_tok_s": 400.0, "goodput_tok_s": 25.0}
     assert cost_data(3.6, result) == pytest.approx(
         {
             "price_per_hour": 3.6,
             "per_million_output_tokens": 10,
             "per_million_total_tokens": 2.5,
-            "per_million_output_tokens_at_goodput": 20,  # 4 of the 8 that brought tokens
+            "per_million_output_tokens_at_goodput": 40,
         }
     )
-    assert cost_data(3.6, result | {"slo_attainment": None})["per_million_output_tokens_at_goodput"] is None
-    assert cost_data(3.6, result | {"slo_attainment": 0.0})["per_million_output_tokens_at_goodput"] is None
+    assert cost_data(3.6, result | {"goodput_tok_s": None})["per_million_output_tokens_at_goodput"] is None
+    assert cost_data(3.6, result | {"goodput_tok_s": 0.0})["per_million_output_tokens_at_goodput"] is None

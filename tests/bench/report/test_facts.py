@@ -15,7 +15,10 @@ from safetensors.numpy import save_file
 from octavo.bench.machine import MachineRates
 from octavo.bench.report import facts, private
 from octavo.bench.report.cpu import cpu_facts
-from octavo.bench.report.facts_tables import facts_section
+from octavo.bench.report.data import as_data
+from octavo.bench.report.facts_tables import facts_in_short, facts_section
+from octavo.bench.report.private import cleaned
+from support.documents import document
 
 RATES = MachineRates(read_bytes_s=4e10, int8_ops_s=2e12, bf16_flops_s=1e12, fp32_flops_s=5e11, cpus=(0, 1))
 
@@ -77,6 +80,16 @@ def test_homes_users_and_credentials_are_left_out_of_texts(said: str, shown: str
     assert private.without_private(said) == shown
 
 
+@pytest.mark.usefixtures("somebody")
+def test_a_whole_report_is_cleaned_and_stays_what_it_is() -> None:
+    whole = cleaned(document("http://gerda:pw@host/x in /home/gerda/a.toml"))
+    text = json.dumps(as_data(whole))
+    assert "gerda" not in text and ":pw" not in text and "http://host/x in ~/a.toml" in text
+    plain = document("plain")
+    assert as_data(cleaned(plain)) == as_data(plain)
+    assert cleaned({"by_kind": {"key": {"completed": 3}}}) == {"by_kind": {"key": {"completed": 3}}}  # a name, and no secret
+
+
 def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
     save_file({"a": np.zeros((8, 4), np.float32), "b": np.ones(4, np.float32)}, weights)
@@ -121,16 +134,27 @@ def test_a_machine_without_those_files_is_described_too(tmp_path: Path) -> None:
 
 
 def test_a_section_has_a_row_a_fact_with_units() -> None:
-    machine = {"memory_bytes": 2**30, "measured": {"read_bytes_s": 4.25e10, "cpus": [0, 1]}, "none": None, "empty": []}
+    machine = {"cpu": "A CPU", "memory_bytes": 2**30, "measured": {"read_bytes_s": 4.25e10, "cpus": [0, 1]}, "none": None, "empty": []}
     section = facts_section({"date": "today", "machine": machine, "server": {"command": ["vllm", "serve"], "port": 8000, "gc": False}})
     assert section.tables[0].rows == [
         ["run", "date", "today"],
-        ["machine", "memory", "1,024 MiB"],
+        ["machine", "cpu", "A CPU"],
+        ["", "memory", "1,024 MiB"],
         ["", "measured", "read 42.5 GB/s, cpus 0, 1"],
         ["server", "command", "vllm serve"],
         ["", "port", "8000"],
         ["", "gc", "no"],
     ]
+
+
+def test_in_short_there_is_a_line_a_group() -> None:
+    found = {"date": "today", "command": "octavo bench", "machine": {"cpu": "A CPU", "governor": "x", "measured": {"read_bytes_s": 4e10}}}
+    assert facts_in_short(found | {"model": None, "seeds": {"a": 1, "b": 2}, "client": {"url": "u"}}) == [
+        "run: date today, command octavo bench",
+        "machine: cpu A CPU, measured read 40.0 GB/s",
+        "seeds: a 1, b 2",
+    ]
+    assert facts_in_short({}) == []
 
 
 def test_the_commit_is_told_inside_a_checkout_only(tmp_path: Path) -> None:

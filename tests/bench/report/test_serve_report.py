@@ -30,7 +30,9 @@ def document() -> Document:
     run = load_run(RECORDS, seconds=2.5)
     result = measure(run, parse_slos("ttft:p99<600ms"))
     result |= {"cost": cost_data(3.6, result), "energy": {"joules": 70.0, "watts": 28.0, "joules_per_output_token": 10.0, "domains": {}}}
-    return serve_document(run, result, title="A run", facts={"date": "today"}, warnings=["The machine was not quiet."])
+    result["warnings"].append("The machine was not quiet.")
+    facts = {"date": "today", "software": {"octavo": "0.1.0", "git_commit": "abc"}, "model": {"sha256": "12ab"}, "seeds": {"all": 3}}
+    return serve_document(run, result, title="A run", facts=facts)
 
 
 def chart(document: Document, title: str) -> Chart:
@@ -49,7 +51,7 @@ def test_warnings_come_first_and_the_rest_in_plain_sentences(document: Document)
     said = " ".join(document.summary)
     assert "3 requests were offered at 2.00 a second (open loop): 2 completed, 1 failed, in 2.50 s." in said
     assert "Under ttft:p99<600ms: 33.3 % of the requests kept every SLO, a goodput of 0.400 requests a second." in said
-    assert "At 3.60 a machine-hour, a million output tokens cost 357, and 714 if only requests that kept every SLO count." in said
+    assert "At 3.60 a machine-hour, a million output tokens cost 357, and 833 if only requests that kept every SLO count." in said
 
 
 def test_the_share_that_took_longer_is_the_complement_of_the_distribution(document: Document) -> None:
@@ -99,6 +101,7 @@ def test_a_terminal_gets_the_warnings_and_the_tables(document: Document) -> None
     shown = out.getvalue()
     assert shown.startswith("A run\nWARNING: ")
     assert "end to end" in shown and "queue is full" in shown and "joules" in shown
+    assert "software: octavo 0.1.0, git commit abc\nmodel: sha256 12ab\nseeds: all 3\n" in shown
 
 
 def test_result_and_report_validate(document: Document) -> None:

@@ -85,7 +85,9 @@ class Exchange:
         record.chunks, record.counted = credit(self._pieces, total, count)
         if usage is not None:
             cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details is not None else None
-            record.usage = Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, cached)
+            prompt = record.prompt_tokens if usage.prompt_tokens is None else usage.prompt_tokens
+            output = record.received_tokens if usage.completion_tokens is None else usage.completion_tokens
+            record.usage = Usage(prompt, output, cached)
         self._pieces = []
 
     def _streams(self, response: ResponseReader) -> bool:

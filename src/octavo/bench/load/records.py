@@ -21,7 +21,7 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Usage:
-    """The server's own count."""
+    """The server's own count; what it leaves out is by plan, or as it came."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -78,6 +78,11 @@ class RequestRecord:
     def ttft(self) -> float:
         """Seconds from the scheduled send to the first text. Needs a chunk."""
         return self.chunks[0].time - self.scheduled
+
+    @property
+    def ttft_from_send(self) -> float | None:
+        """The same from when it really was sent: without what was late, or waited, in the client."""
+        return None if self.sent is None else self.chunks[0].time - self.sent
 
     @property
     def received_tokens(self) -> int:

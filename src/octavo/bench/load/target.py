@@ -27,6 +27,11 @@ class Address(NamedTuple):
     """Before every endpoint; "" or /…, without a / at its end."""
 
     @property
+    def local(self) -> bool:
+        """Whether it is this machine, by its loopback."""
+        return self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
+
+    @property
     def shown(self) -> str:
         """For a Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -11,18 +11,23 @@ import msgspec
 import numpy as np
 
 from octavo.bench.load.records import LoadRun, RequestRecord
-from octavo.bench.measures.confidence import Floats, Ints, percentile_interval
+from octavo.bench.measures.confidence import Floats, Ints, blocks_in_order, percentile_interval
 from octavo.bench.measures.result import ClientResult, FailureGroup, Measures, ServeResult, SloResult, Statistics, WrongLength
 from octavo.bench.measures.slo import Slo, all_attained
 from octavo.bench.stats import percentile
 
 ENOUGH_FOR_P99 = 100
+MOST_ADDED = 100
+"""Tokens that a server may add to a prompt of text: a BOS and a chat's template are a few, a default system prompt some dozens."""
+LAG_SHARE = 0.2
+"""Of the p99 of ITL: a client that is later than this by its heartbeat is a part of that figure."""
 _EXAMPLES = 10
 _METHOD = {
     "latency": "ttft and e2e count from the scheduled send, so waiting in the client is part of them; over completed requests",
     "itl": "per token: a chunk of k tokens is one gap and k - 1 gaps of 0 s",
     "percentiles": "linear interpolation between neighbours; an SLO's pooled statistic by nearest rank, over all offered requests",
-    "p99_ci95": "bootstrap with 1,000 resamples over requests; for itl over one-second windows of arrival",
+    "p99_ci95": "bootstrap with 1,000 resamples over blocks of requests in a row, each as long as their correlation time; for itl over "
+    "one-second windows of arrival",
     "throughput": "mean over the window: tokens of completed requests / (time 0 to the end of the last request)",
     "itl_slo": "a request keeps itl:pX when at most ceil((1 - X) * gaps) of its gaps, and not all, are at or over the limit",
 }
@@ -41,12 +46,13 @@ def measure_run(run: LoadRun, slos: Sequence[Slo] = ()) -> ServeResult:
     not_sent = len(run.records) - len(offered)
     wrong = [length for record in offered if record.completed and (length := _wrong_length(record)) is not None]
     partial = run.interrupted is not None
+    client = _client(run, offered)
     return ServeResult(
         **{name: getattr(whole, name) for name in Measures.__struct_fields__},
         valid=run.client.bottleneck is None,
         partial=partial,
         interrupted=run.interrupted,
-        warnings=_warnings(run, whole, len(wrong), not_sent),
+        warnings=_warnings(run, whole, client, len(wrong), not_sent),
         method=_METHOD,
         open_loop=run.open_loop,
         started=run.started,
@@ -57,7 +63,7 @@ def measure_run(run: LoadRun, slos: Sequence[Slo] = ()) -> ServeResult:
         errors=dict(Counter(_failure_kind(record) for record in offered if not record.completed)),
         wrong_length=len(wrong),
         wrong_length_examples=wrong[:_EXAMPLES],
-        client=_client(run, offered),
+        client=client,
         by_kind=_groups(offered, run.seconds, slos, lambda record: record.kind),
         by_tenant=_groups(offered, run.seconds, slos, lambda record: record.tenant),
     )
@@ -118,7 +124,7 @@ def measures_of(records: Sequence[RequestRecord], seconds: float, slos: Sequence
     output_tokens = sum(record.received_tokens for record in done)
     prompt_tokens = sum(_prompt_tokens(record) for record in done)
     cached = [record.usage.cached_tokens for record in done if record.usage is not None and record.usage.cached_tokens is not None]
-    attained = sum(all_attained(record, slos) for record in records)
+    kept = [record for record in records if all_attained(record, slos)]
     gaps, times = gaps_and_times(done)
     window = max(seconds, 1e-9)
     return Measures(
@@ -136,13 +142,17 @@ def measures_of(records: Sequence[RequestRecord], seconds: float, slos: Sequence
         tpot_ms=_of_requests([tpot for record in done if (tpot := record.tpot) is not None]),
         e2e_ms=_of_requests([record.e2e for record in done]),
         slos=[_judge(slo, records) for slo in slos],
-        slo_attainment=attained / len(records) if slos and records else None,
-        goodput_rps=attained / window if slos else None,
+        slo_attainment=len(kept) / len(records) if slos and records else None,
+        goodput_rps=len(kept) / window if slos else None,
+        goodput_tok_s=sum(record.received_tokens for record in kept) / window if slos else None,
     )
 
 
 def _of_requests(seconds: Sequence[float]) -> Statistics | None:
-    return _statistics(np.array(seconds), np.arange(len(seconds)), few=len(seconds) < ENOUGH_FOR_P99)
+    """``seconds``: one value a request, in the order of their sends."""
+    values = np.array(seconds)
+    blocks = blocks_in_order(values)
+    return _statistics(values, blocks, few=len(np.unique(blocks)) < ENOUGH_FOR_P99)
 
 
 def _statistics(seconds: Floats, clusters: Ints, few: bool) -> Statistics | None:
@@ -187,8 +197,8 @@ def _prompt_tokens(record: RequestRecord) -> int:
 
 def _wrong_length(record: RequestRecord) -> WrongLength | None:
     seen = _prompt_tokens(record)
-    as_planned = seen >= record.prompt_tokens if record.prompt_as_text else seen == record.prompt_tokens
-    if as_planned and record.received_tokens == record.output_tokens:
+    most = MOST_ADDED if record.prompt_as_text else 0
+    if 0 <= seen - record.prompt_tokens <= most and record.received_tokens == record.output_tokens:
         return None
     return WrongLength(
         index=record.index,
@@ -221,10 +231,12 @@ def _failures(records: Sequence[RequestRecord]) -> list[FailureGroup]:
 def _client(run: LoadRun, offered: Sequence[RequestRecord]) -> ClientResult:
     client = run.client
     waits = [record.sent - record.scheduled for record in offered if record.sent is not None]
+    from_send = [ttft for record in offered if record.completed and (ttft := record.ttft_from_send) is not None]
     return ClientResult(
         cpu_share=client.cpu_share,
         peak_in_flight=client.peak_in_flight,
         queueing_ms=_of_requests(waits) if run.open_loop else None,
+        ttft_from_send_ms=_of_requests(from_send) if run.open_loop else None,
         send_lag_p99_ms=1000 * percentile(client.send_lag, 99) if client.send_lag else None,
         loop_lag_p99_ms=1000 * percentile([late for _, late in client.loop_lag], 99) if client.loop_lag else None,
         loop_lag_max_ms=1000 * max((late for _, late in client.loop_lag), default=0.0),
@@ -242,11 +254,14 @@ def _groups(
     return {key: measures_of(group, seconds, slos) for key, group in sorted(groups.items())} if len(groups) > 1 else {}
 
 
-def _warnings(run: LoadRun, whole: Measures, wrong: int, not_sent: int) -> list[str]:
+def _warnings(run: LoadRun, whole: Measures, client: ClientResult, wrong: int, not_sent: int) -> list[str]:
     """What a reader of the figures must know, the gravest first."""
     said = []
     if run.client.bottleneck is not None:
         said.append(f"Not valid: the client was the bottleneck ({run.client.bottleneck}).")
+    elif whole.itl_ms is not None and (late := client.loop_lag_p99_ms or 0.0) > LAG_SHARE * whole.itl_ms.p99:
+        told = f"The client was {late:.3g} ms late by its heartbeat (p99), and ITL p99 is {whole.itl_ms.p99:.3g} ms"
+        said.append(f"{told}: a part of that is the client's own.")
     if run.interrupted is not None:
         said.append(f"Partial: the run stopped early ({run.interrupted}); {not_sent} requests were not sent.")
     if whole.failed:
@@ -255,6 +270,9 @@ def _warnings(run: LoadRun, whole: Measures, wrong: int, not_sent: int) -> list[
         said.append(f"{wrong} completed requests had a prompt or an answer of another length than planned.")
     if whole.completed < ENOUGH_FOR_P99:
         said.append(f"{whole.completed} requests completed: with fewer than {ENOUGH_FOR_P99} a p99 is all but the maximum.")
+    elif whole.ttft_ms is not None and whole.ttft_ms.few:
+        worth = f"{whole.completed} requests are worth {whole.ttft_ms.clusters} independent ones"
+        said.append(f"TTFT was late for many in a row: {worth}, and its p99 and the interval of it are of one busy time.")
     if whole.cached_prompt_tokens:
         said.append(f"{whole.cached_prompt_tokens} of {whole.prompt_tokens} prompt tokens came from the server's prefix cache.")
     return said

@@ -26,9 +26,9 @@ class Statistics(msgspec.Struct, kw_only=True, frozen=True):
     """Bounds that hold the p99 at 95 % confidence: a bootstrap over clusters; null with fewer than ten of them."""
     samples: int
     clusters: int
-    """Requests, or for ITL one-second windows: what the confidence rests on."""
+    """Blocks of requests in a row, each as long as their correlation time, or for ITL one-second windows: what the confidence rests on."""
     few: bool
-    """Too few samples for a p99: with fewer than 100 requests it is all but the maximum."""
+    """Too few samples for a p99: with fewer than 100 requests, or fewer than 100 blocks of them, it is all but the maximum."""
 
 
 class SloResult(msgspec.Struct, kw_only=True, frozen=True):
@@ -76,6 +76,8 @@ class ClientResult(msgspec.Struct, kw_only=True, frozen=True):
     peak_in_flight: int
     queueing_ms: Statistics | None
     """From the scheduled send to the actual one: already part of every latency, and shown apart. Null in a closed loop."""
+    ttft_from_send_ms: Statistics | None
+    """TTFT as tools have it that count from the actual send. Null in a closed loop, where it is TTFT."""
     send_lag_p99_ms: float | None
     """How late requests were sent, but for those that waited at a cap; null in a closed loop."""
     loop_lag_p99_ms: float | None
@@ -113,6 +115,8 @@ class Measures(msgspec.Struct, kw_only=True, frozen=True):
     """The share of the offered requests that kept every SLO; null without SLOs."""
     goodput_rps: float | None
     """Requests a second that kept every SLO, over the window; null without SLOs."""
+    goodput_tok_s: float | None
+    """Their output tokens."""
 
 
 class ServeResult(Measures, kw_only=True, frozen=True):

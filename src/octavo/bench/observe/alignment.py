@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from octavo.bench.observe.causes import F64
 from octavo.engine.step_log import StepRecord
 
-F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
 STALL_SECONDS = 0.001

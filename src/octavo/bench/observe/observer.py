@@ -1,8 +1,13 @@
-"""Fetches what a server says of itself while it is under load; only fetches: all is read after the run."""
+"""Fetches what a server says of itself while it is under load.
+
+What it says is read after the run. Meanwhile answers are packed, and of those of /admin/steps the numbers of the steps are read, since the
+next question depends on them.
+"""
 
 from __future__ import annotations
 
 import http.client
+import logging
 import threading
 import time
 import zlib
@@ -13,6 +18,8 @@ import msgspec
 from octavo.bench.load.target import Target
 from octavo.bench.observe.metrics import Dialect, recognise
 from octavo.bench.observe.observation import Observation
+
+logger = logging.getLogger(__name__)
 
 FIRST_ROUND_S = 5.0
 METRICS, STEPS, ENGINE = "/metrics", "/admin/steps", "/admin/engine"
@@ -87,7 +94,11 @@ class Observer:
 
         self._stopping.set()
         self._thread.join()
-        return read(self._recording, run_started, local=_is_loopback(self._address.host))
+        try:
+            return read(self._recording, run_started, local=self._address.local)
+        except Exception as error:  # a server of another version; the client's figures are not lost for it
+            logger.exception("what %s said cannot be read", self._recording.url)
+            return Observation(partial=True, notes=[f"what the server said of itself cannot be read ({type(error).__name__}: {error})"])
 
     def _watch(self) -> None:
         try:
@@ -99,6 +110,7 @@ class Observer:
                 self._round()
                 due = max(due + self._interval, time.monotonic())
             self._round()
+            self._look_back()
         finally:
             self._begun.set()
             self._disconnect()
@@ -113,6 +125,12 @@ class Observer:
             self._recording.version = self._get(dialect.version_path)
         if dialect is not None and dialect.engine == "octavo":
             self._recording.engine = self._get(ENGINE)
+
+    def _look_back(self) -> None:
+        """After the load: the most memory it took is told now."""
+        before = self._recording.engine
+        if before is not None and before.status == 200 and (after := self._ask(ENGINE)) is not None:
+            self._recording.engine = after
 
     def _round(self) -> None:
         recording = self._recording
@@ -175,8 +193,3 @@ class Observer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _is_loopback(host: str) -> bool:
-    """The server is on this machine, and has its clock."""
-    return host == "localhost" or host.startswith("127.") or host == "::1"

@@ -66,7 +66,7 @@ def roofline(run: LoadRun, seen: Observation, rates: MachineRates, costs: ModelC
     """
     told = model_costs(seen.facts)
     steps = seen.steps_within(run.seconds)
-    if told is not None and steps:
+    if told is not None and steps and all(len(step.attended) == len(step.kv_reads) == len(told[1]) for step in steps if step.tokens):
         return _of_steps(steps, *told, rates)
     known, work = costs or (told[0] if told else None), work_of(run)
     return None if known is None or work is None else of_work(work, known, rates)

@@ -10,13 +10,12 @@ from octavo.bench.load.records import LoadRun
 from octavo.bench.observe.attribution import Attribution, Spike
 from octavo.bench.observe.causes import CAUSES
 from octavo.bench.observe.observation import Observation
-from octavo.bench.observe.timeline import Line, in_flight, server_line, thinned
+from octavo.bench.observe.timeline import Line, server_line, thinned
 from octavo.bench.report.document import Chart, Limit, Section, Series, Table
+from octavo.bench.report.serve_charts import SECONDS, TIME
 
 DRAWN = 1000
 """Most spikes of a cause that are drawn."""
-GROUP = "time"
-SECONDS = "seconds after the start"
 
 
 def observation_section(run: LoadRun, seen: Observation, spikes: Attribution, result: Mapping[str, Any]) -> Section:
@@ -51,25 +50,21 @@ def _spikes(spikes: Attribution) -> Chart:
             series.append(Series(name=cause, x=[s.time for s in found], y=[1000 * s.seconds for s in found], labels=labels))
     limits = [Limit(value=1000 * spikes.limit, label=spikes.rule)] if series else []
     return Chart(
-        title="Spikes between tokens, by cause", kind="scatter", x_label=SECONDS, y_label="ms", series=series, limits=limits, group=GROUP
+        title="Spikes between tokens, by cause", kind="scatter", x_label=SECONDS, y_label="ms", series=series, limits=limits, group=TIME
     )
 
 
 def _requests(run: LoadRun, seen: Observation) -> Chart:
-    lines = {
-        "running": server_line(seen, run.seconds, "running"),
-        "waiting": server_line(seen, run.seconds, "waiting"),
-        "in flight, by the client": in_flight(run),
-    }
+    lines = {name: server_line(seen, run.seconds, name) for name in ("running", "waiting")}
     series = [_series(name, thinned(line, run.seconds)) for name, line in lines.items() if line.told]
-    return Chart(title="Requests", kind="steps", x_label=SECONDS, y_label="requests", series=series, group=GROUP)
+    return Chart(title="Requests at the server", kind="steps", x_label=SECONDS, y_label="requests", series=series, group=TIME)
 
 
 def _pool(run: LoadRun, seen: Observation) -> Chart:
     names = {"in use": "kv_usage", "efficiency (live / held)": "kv_efficiency", "fragmentation": "fragmentation"}
     lines = {name: server_line(seen, run.seconds, field) for name, field in names.items()}
     series = [_series(name, thinned(line, run.seconds)) for name, line in lines.items() if line.told]
-    return Chart(title="KV pool", kind="steps", x_label=SECONDS, y_label="share", series=series, group=GROUP)
+    return Chart(title="KV pool", kind="steps", x_label=SECONDS, y_label="share", series=series, group=TIME)
 
 
 def _series(name: str, line: Line) -> Series:

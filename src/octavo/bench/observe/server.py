@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from octavo.bench.observe.roofline import Roofline, roofline
 from octavo.bench.observe.sections import observation_section
 from octavo.bench.observe.timeline import server_line, time_average
 from octavo.bench.report.document import Section
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +36,25 @@ def server_side(
     rates: MachineRates | None = None,
     costs: ModelCosts | None = None,
 ) -> ServerSide:
-    """What ``seen`` says of ``run``.
+    """What ``seen`` says of ``run``. If no sense can be made of it (another version's, say), a note says so, and the client's part is left.
 
     Args:
         itl_limits: seconds between tokens that SLOs allow; a gap over the least of them is a spike.
         rates: of the machine that the server runs on, for the percent of the roofline; None: it is not reckoned.
         costs: of the model, where the server does not tell them.
     """
+    try:
+        return _sides(run, seen, itl_limits, rates, costs)
+    except Exception as error:
+        logger.exception("what the server said cannot be laid beside the run")
+        note = f"what the server said of itself cannot be laid beside the run ({type(error).__name__}: {error})"
+        known = Observation(engine=seen.engine, version=seen.version, notes=[*seen.notes, note], partial=True)
+        return _sides(run, known, itl_limits, None, None)
+
+
+def _sides(
+    run: LoadRun, seen: Observation, itl_limits: Sequence[float], rates: MachineRates | None, costs: ModelCosts | None
+) -> ServerSide:
     spikes = attribute(run, seen, itl_limits=itl_limits)
     limit = roofline(run, seen, rates, costs) if rates is not None else None
     result = server_result(run, seen, spikes, limit)

@@ -42,13 +42,21 @@ def server_line(seen: Observation, seconds: float, name: str) -> Line:
 
 def in_flight(run: LoadRun) -> Line:
     """Requests that the client had sent, and whose answer was not over."""
-    changes = [(record.sent, 1) for record in run.records if record.sent is not None]
-    changes += [(record.ended, -1) for record in run.records if record.sent is not None and record.ended is not None]
+    spans = [(record.sent, run.seconds if record.ended is None else record.ended) for record in run.records if record.sent is not None]
+    return open_spans(spans)
+
+
+def open_spans(spans: Sequence[tuple[float, float]]) -> Line:
+    """How many of these (from, to) are open, at each moment at which that changes."""
+    changes = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
     line, count = Line([0.0], [0]), 0
-    for time, change in sorted(changes):
+    for time, change in changes:
         count += change
-        line.times.append(time)
-        line.values.append(count)
+        if time > line.times[-1]:
+            line.times.append(time)
+            line.values.append(count)
+        else:
+            line.values[-1] = count
     return line
 
 

@@ -172,8 +172,8 @@ def load_comparison(path: Path, places: Places) -> Comparison:
         sweep=_read_sweep(top.table("sweep")) if top.holds("sweep") else None,
     )
     top.close()
-    _refuse_doubles(top, "engines", [entrant.label for entrant in entrants])
-    _refuse_doubles(top, "loads", [load.name for load in loads])
+    top.refuse_doubles("engines", [entrant.label for entrant in entrants])
+    top.refuse_doubles("loads", [load.name for load in loads])
     if not entrants or not (loads or comparison.sweep):
         top.refuse("engines" if not entrants else "loads", [], "at least one engine, and a load or a sweep")
     return comparison
@@ -249,8 +249,3 @@ def _read_sweep(table: StrictTable) -> SweepPlan:
     )
     table.close()
     return plan
-
-
-def _refuse_doubles(top: StrictTable, key: str, names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        top.refuse(key, names, "each needs a name of its own")

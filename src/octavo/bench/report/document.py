@@ -91,6 +91,6 @@ class Document:
     """What came out, in a few plain sentences; a warning (partial, client too slow, machine not quiet) comes first."""
     sections: Sequence[Section]
     result: dict[str, Any]
-    """What --output writes."""
+    """What --output writes, there with ``facts`` in it."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What makes it checkable (octavo.bench.report.facts)."""

@@ -69,6 +69,8 @@ def model_facts(model: str | Path) -> dict[str, Any]:
         return {"name": name, "file": path.name, **_contents(path)}
     except OctavoError:  # a format that Octavo does not read
         return {"name": name, "file": path.name, "sha256": file_digest(path) if path.is_file() else None}
+    except OSError:  # gone since the run began
+        return {"name": name, "file": path.name}
 
 
 def _contents(path: Path) -> dict[str, Any]:

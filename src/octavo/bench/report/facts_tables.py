@@ -15,16 +15,37 @@ _UNITS: tuple[tuple[str, float, str], ...] = (
     ("_bytes", 2**20, "MiB"),
 )
 """End of a name, divisor, unit."""
+HEADING = "What makes it checkable"
+_IN_SHORT: dict[str, tuple[str, ...]] = {
+    "run": ("date", "command"),
+    "software": ("octavo", "git_commit"),
+    "machine": ("cpu", "usable_cpus", "measured"),
+    "model": ("name", "file", "sha256", "quantization"),
+    "server": ("engine", "version", "command"),
+    "seeds": (),
+}
+"""What a terminal has room for, by group; (): all."""
 
 
 def facts_section(facts: Mapping[str, Any]) -> Section:
     """A row a fact, under the name of its group; what is nested deeper stands in one row."""
     rows = [[name if i == 0 else "", *entry] for name, entries in _groups(facts) for i, entry in enumerate(entries)]
     return Section(
-        heading="What makes it checkable",
+        heading=HEADING,
         text=["Where and with what it was measured. The same command with the same seeds sends the same requests at the same times."],
         tables=[Table(columns=["", "fact", "value"], rows=rows)],
     )
+
+
+def facts_in_short(facts: Mapping[str, Any]) -> list[str]:
+    """The few that must not be missing anywhere, a line a group."""
+    lines = []
+    for group, names in _IN_SHORT.items():
+        entries = facts if group == "run" else facts.get(group)
+        if isinstance(entries, Mapping):
+            said = [f"{_words(name)} {value}" for name in names or entries if (value := _value(name, entries.get(name)))]
+            lines += [f"{group}: {', '.join(said)}"] if said else []
+    return lines
 
 
 def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:

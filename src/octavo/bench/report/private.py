@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Report = TypeVar("Report")
 
 _HOMES = re.compile(r"(?:/home|/Users|/var/home)/[^/\s'\":,]+|/root(?=/|$|[\s'\":,])")
 _SECRET_FLAGS = re.compile(r"^--?[\w-]*(?:key|token|secret|password|auth)$", re.IGNORECASE)
@@ -55,13 +58,26 @@ def command_line(argv: Sequence[str] | None = None) -> str:
 
 def clean(facts: Any) -> Any:
     """``facts`` with every text in them cleaned, and the values of keys for secrets left out."""
-    if isinstance(facts, Mapping):
-        return {key: HIDDEN if _is_secret(str(key)) and value else clean(value) for key, value in facts.items()}
-    if isinstance(facts, list | tuple):
-        return [clean(each) for each in facts]
-    if isinstance(facts, Path):
-        return without_private(str(facts))
-    return without_private(facts) if isinstance(facts, str) else facts
+    return _cleaned(facts, hide=True)
+
+
+def cleaned(report: Report) -> Report:
+    """A Document, or a result, with every text in it cleaned."""
+    found: Report = _cleaned(report, hide=False)
+    return found
+
+
+def _cleaned(value: Any, hide: bool) -> Any:
+    """Lists for tuples; dataclasses stay what they are. ``hide``: what keys for secrets name is left out."""
+    if isinstance(value, str):
+        return without_private(value)
+    if isinstance(value, Mapping):
+        return {key: HIDDEN if hide and _is_secret(str(key)) and each else _cleaned(each, hide) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [each if isinstance(each, int | float) else _cleaned(each, hide) for each in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(value, **{f.name: _cleaned(getattr(value, f.name), hide) for f in dataclasses.fields(value)})
+    return without_private(str(value)) if isinstance(value, Path) else value
 
 
 def _is_secret(name: str) -> bool:

@@ -13,18 +13,17 @@ from typing import Any
 
 import msgspec
 
-from octavo.bench.measures.result import json_schema as serve_schema
 from octavo.bench.peers.result import json_schema as compare_schema
 from octavo.bench.report.data import SCHEMA
 from octavo.bench.report.document import Document
-from octavo.bench.sweep.result import json_schema as sweep_schema
+from octavo.bench.report.outputs import ServeOutput, SweepOutput
 
 FOLDER = "schemas"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """By file name, made from the types that the results are made of."""
-    results = {"serve": serve_schema(), "sweep": sweep_schema(), "compare": compare_schema()}
+    results = {"serve": msgspec.json.schema(ServeOutput), "sweep": msgspec.json.schema(SweepOutput), "compare": compare_schema()}
     found = {f"{name}.json": _titled(schema, f"Result of octavo bench {name}") for name, schema in results.items()}
     return {"report.json": report_schema(), **found}
 

@@ -13,20 +13,18 @@ from octavo.bench.report.serve_charts import latency_charts, time_charts
 from octavo.bench.report.summary import warning
 
 Result = Mapping[str, Any]
-"""Of octavo.bench.measures.result.ServeResult, as plain data; "cost" and "energy" beside it where they were asked for."""
+"""Of octavo.bench.report.outputs.ServeOutput, as plain data."""
 
 METRICS = {"ttft_ms": "TTFT", "itl_ms": "ITL", "tpot_ms": "TPOT", "e2e_ms": "end to end"}
 _STATISTICS = ("p50", "p90", "p95", "p99", "max", "mean")
 
 
-def serve_document(
-    run: LoadRun, result: Result, *, title: str, facts: Mapping[str, Any], sections: Sequence[Section] = (), warnings: Sequence[str] = ()
-) -> Document:
-    """``sections``: of the server's side, after those of the client's. ``warnings``: beside the result's own, such as Quiet.warnings()."""
+def serve_document(run: LoadRun, result: Result, *, title: str, facts: Mapping[str, Any], sections: Sequence[Section] = ()) -> Document:
+    """``sections``: of the server's side, after those of the client's."""
     return Document(
         benchmark="serve",
         title=title,
-        summary=[*(warning(said) for said in (*result["warnings"], *warnings)), *serve_sentences(result)],
+        summary=[*map(warning, result["warnings"]), *serve_sentences(result)],
         sections=[
             Section(heading="Latency", text=[_HOW_LATENCY], tables=latency_tables(result), charts=latency_charts(run, result)),
             Section(heading="Throughput", tables=[throughput_table(result)]),
@@ -85,9 +83,10 @@ def latency_tables(result: Result) -> list[Table]:
     waited = result["client"]["queueing_ms"]
     if waited is not None:
         rows.append(latency_row("… in the client", waited))
+        rows.append(latency_row("TTFT from the send", result["client"]["ttft_from_send_ms"]))
     columns = ["ms", *_STATISTICS, "p99, 95 % confidence", "samples"]
     few = any(result[key] and result[key]["few"] for key in METRICS)
-    note = "Fewer than 100 requests: p99 is all but the maximum." if few else ""
+    note = "Fewer than 100 requests, or fewer than 100 that are independent of each other: p99 is all but the maximum." if few else ""
     return [Table(columns=columns, rows=rows, note=note), *_slo_table(result)]
 
 

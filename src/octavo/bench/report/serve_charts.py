@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.bench.load.records import LoadRun, RequestRecord
-from octavo.bench.observe.timeline import Line, per_second
+from octavo.bench.observe.timeline import Line, in_flight, open_spans, per_second
 from octavo.bench.report.document import Chart, Limit, Series
 from octavo.bench.stats import percentile
 
@@ -127,31 +127,12 @@ def _middles(name: str, line: Line) -> Series:
 
 
 def _in_flight_chart(run: LoadRun) -> Chart:
-    records = run.records
-    at_server = [(record.sent, _end(record, run)) for record in records if record.sent is not None]
-    waiting = [(record.scheduled, record.sent if record.sent is not None else _end(record, run)) for record in records]
-    series = [_count_over_time("sent, not over", at_server)]
+    waiting = [(record.scheduled, run.seconds if record.sent is None else record.sent) for record in run.records]
+    lines = {"sent, not over": in_flight(run)}
     if run.open_loop and any(sent - scheduled > 0.05 for scheduled, sent in waiting):
-        series.append(_count_over_time("due, not sent yet", waiting))
+        lines["due, not sent yet"] = open_spans(waiting)
+    series = [Series(name=name, x=line.times, y=line.values) for name, line in lines.items()]
     return Chart(title="Requests in flight", kind="steps", x_label=SECONDS, y_label="requests", series=series, group=TIME)
-
-
-def _end(record: RequestRecord, run: LoadRun) -> float:
-    return record.ended if record.ended is not None else run.seconds
-
-
-def _count_over_time(name: str, spans: Sequence[tuple[float, float]]) -> Series:
-    """How many spans are open, at each moment at which that changes."""
-    changes = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
-    x, y, count = [0.0], [0.0], 0
-    for time, change in changes:
-        count += change
-        if time == x[-1]:
-            y[-1] = float(count)
-        else:
-            x.append(time)
-            y.append(float(count))
-    return Series(name=name, x=x, y=y)
 
 
 def _tokens_chart(run: LoadRun) -> Chart:

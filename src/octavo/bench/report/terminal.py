@@ -14,6 +14,7 @@ from rich.table import Table as Grid
 
 from octavo.bench.report.data import json_ready
 from octavo.bench.report.document import Document, Section, Table
+from octavo.bench.report.facts_tables import HEADING, facts_in_short
 from octavo.bench.report.numbers import number_columns, text
 from octavo.bench.report.summary import is_warning
 
@@ -43,12 +44,17 @@ PERCENTILES = ("p50", "p90", "p95", "p99", "max", "mean")
 
 
 def show_document(document: Document, console: Console) -> None:
-    """Print title, summary and tables. Charts, and what makes it checkable, are in the report."""
+    """Print title, summary, tables, and in short what makes it checkable; charts, and all of that, are in the report."""
     console.print(document.title, style="bold", markup=False)
     for sentence in document.summary:
         console.print(sentence, style="yellow" if is_warning(sentence) else None, markup=False)
     for section in document.sections:
         _show_section(section, console)
+    if lines := facts_in_short(document.facts):
+        console.print()
+        console.print(HEADING, style="bold", markup=False)
+    for line in lines:
+        console.print(line, style="dim", markup=False, highlight=False)
 
 
 def _show_section(section: Section, console: Console) -> None:
@@ -119,6 +125,11 @@ def show(result: Mapping[str, Any], title: str, console: Console) -> None:
     if summaries:
         rows = [[LABELS[name][0], *(LABELS[name][1].format(summary[p]) for p in PERCENTILES)] for name, summary in summaries.items()]
         show_table(Table(columns=["ms", *PERCENTILES], rows=rows), console)
+
+
+def write_output(document: Document, path: Path) -> None:
+    """What --output writes: the result, and with it what makes it checkable."""
+    write_json({**document.result, "facts": document.facts}, path)
 
 
 def write_json(result: Mapping[str, Any], path: Path) -> None:

@@ -22,10 +22,10 @@ from octavo.bench.report.cost import cost_data
 from octavo.bench.report.document import Document, Section
 from octavo.bench.report.energy import Energy, EnergyMeter
 from octavo.bench.report.facts import collect
-from octavo.bench.report.processes import listener
+from octavo.bench.report.private import cleaned
 from octavo.bench.report.quiet import Quiet
 from octavo.bench.report.serve import latency_tables, serve_sentences, throughput_table
-from octavo.bench.serve import Say, ServePlan, asked_of, counting, is_local, rates_of, server_facts
+from octavo.bench.serve import Say, ServePlan, asked_of, counting, quiet_for, rates_of, server_facts
 from octavo.bench.sweep.document import sweep_document
 from octavo.bench.sweep.result import SweepResult, Verdict
 from octavo.bench.sweep.settings import SweepSettings
@@ -63,7 +63,7 @@ def sweep_server(plan: ServePlan, settings: SweepSettings, say: Say) -> SweepOut
         say(note)
     rates = rates_of(plan, ready.target)
     source = HttpOffer(plan, ready)
-    quiet = _quiet(plan, ready)
+    quiet = quiet_for(plan, ready.target)
     quiet.look_before()
     with quiet:
         found = sweep(source, settings, lambda verdict: say(verdict_line(verdict)), say)
@@ -114,12 +114,6 @@ def _figures(verdict: Verdict) -> str:
     return "; ".join([kept, *(f"{name} p99 {p99:.3g} ms" for name, p99 in tails)])
 
 
-def _quiet(plan: ServePlan, ready: Ready) -> Quiet:
-    address = ready.target.address
-    pid = plan.server.pid if plan.server is not None else listener(address.port) if is_local(address.host) else None
-    return Quiet(own=[] if pid is None else [pid])
-
-
 def _outcome(
     plan: ServePlan, settings: SweepSettings, source: HttpOffer, found: SweepResult, machine: tuple[Quiet, MachineRates | None]
 ) -> SweepOutcome:
@@ -147,8 +141,8 @@ def _outcome(
     )
     facts["quiet"] = quiet.as_facts()
     title = f"Highest rate of {source.ready.target.model} at {plan.url}, {plan.workload.name}"
-    document = sweep_document(found, result, settings.slos, title=title, facts=facts, sections=sections)
-    return SweepOutcome(found=found, result=result, document=document)
+    document = cleaned(sweep_document(found, result, settings.slos, title=title, facts=facts, sections=sections))
+    return SweepOutcome(found=found, result=document.result, document=document)
 
 
 def _measured(plan: ServePlan, settings: SweepSettings, run: LoadRun, energy: Energy) -> dict[str, Any]:

@@ -48,10 +48,10 @@ def parse_workload(tables: Mapping[str, Any], source: str, folder: Path = Path()
     trace = read_trace(top.table("trace"), folder) if top.holds("trace") else None
     arrivals = _read_arrivals(top, trace)
     tenants = tuple(_read_tenant(table) for table in top.tables("tenants", []))
-    _refuse_doubles(top, "tenants", [tenant.name for tenant in tenants])
+    top.refuse_doubles("tenants", [tenant.name for tenant in tenants])
     kinds = top.tables("requests", None if trace is None else [])
     requests = tuple(_read_kind(table, [tenant.name for tenant in tenants], folder) for table in kinds)
-    _refuse_doubles(top, "requests", [kind.name for kind in requests])
+    top.refuse_doubles("requests", [kind.name for kind in requests])
     if trace is None and not requests:
         top.refuse("requests", [], "at least one [[requests]]")
     if trace is not None and (requests or tenants):
@@ -136,8 +136,3 @@ def _read_prefix(table: StrictTable) -> SharedPrefix:
 def _read_weight(table: StrictTable) -> float:
     """Above 0: what is never to come has no place in a file."""
     return table.number("weight", 1e-9, MAX_WEIGHT, 1.0)
-
-
-def _refuse_doubles(top: StrictTable, key: str, names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        top.refuse(key, names, "each needs a name of its own")

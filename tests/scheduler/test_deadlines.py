@@ -56,3 +56,14 @@ def test_a_preempted_request_expires_in_the_queue_too() -> None:
     assert sim.last("junior").finish_reason == FinishReason.TIMEOUT
     sim.check_output("senior")
     sim.check_idle()
+
+
+def test_requests_that_ended_before_their_deadline_are_not_kept() -> None:
+    sim = Simulation(num_blocks=64, max_num_seqs=2)
+    sim.add("long", 8, max_tokens=200, deadline=sim.now + 10)
+    for i in range(180):
+        sim.add(f"r{i}", 4, max_tokens=1, deadline=sim.now + 1000)
+        while f"r{i}" in sim.scheduler.requests:
+            sim.step()
+    assert "long" in sim.scheduler.requests
+    assert len(sim.scheduler._deadlines) <= 65

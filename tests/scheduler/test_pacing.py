@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from octavo.engine.calibration import calibrate
 from octavo.scheduler.pacer import MIN_PREFILL_TOKENS
 from octavo.scheduler.step import WaitReason
+from octavo.scheduler.step_cost import StepCostModel
 from support.simulation import Simulation
 
 LIMIT = 0.05
@@ -206,3 +208,77 @@ def test_what_a_newcomer_would_wait_is_foreseen(limit: float | None) -> None:
     while "newcomer" not in sim.times:
         sim.step()
     assert foreseen == pytest.approx(sim.times["newcomer"][0] - at, rel=0.25)
+
+
+def test_lt_04_a_class_that_is_served_first_is_not_held_up_by_the_pace_of_a_later_one() -> None:
+    """Those of a later class fill the steps; one of a class before starts at once, in the place of some of them."""
+    fields: dict[str, Any] = {"num_blocks": 400, "max_num_seqs": 64, "max_num_batched_tokens": 256, "prefix_index": "none"}
+    sim = Timed(**fields, itl_limit=LIMIT, costs=(3e-3, 1e-4, 1e-8, 4e-3), scheduling_policy="priority")
+    for i in range(20):
+        sim.add(f"low{i}", 16, 60, priority=1)
+    for _ in range(12):
+        sim.step()
+    sim.add("high", 16, 4, priority=0)
+    at = sim.now
+    while "high" not in sim.times:
+        sim.step()
+    assert sim.times["high"][0] - at < 3 * LIMIT
+    sim.run()
+    for name in sim.times:
+        sim.check_output(name)
+
+
+def test_the_budget_of_a_step_has_room_for_all_decodes() -> None:
+    """A long prompt of a class before, and a small budget: those of the later class still get a token in every step."""
+    fields: dict[str, Any] = {"num_blocks": 500, "max_num_seqs": 16, "max_num_batched_tokens": 64, "max_model_len": 4000}
+    sim = Timed(**fields, prefix_index="none", itl_limit=LIMIT, scheduling_policy="priority")
+    for i in range(8):
+        sim.add(f"low{i}", 16, 120, priority=1)
+    for _ in range(12):
+        sim.step()
+    sim.add("long", 2000, 2, priority=0)
+    before = len(sim.scheduled)
+    while "long" not in sim.times:
+        sim.step()
+    for scheduled in sim.scheduled[before:]:
+        assert all(scheduled.num_scheduled_tokens[f"low{i}"] == 1 for i in range(8) if f"low{i}" in sim.scheduler.requests)
+
+
+def test_an_engine_that_has_seen_single_requests_alone_learns_what_more_cost() -> None:
+    """One request at a time cannot tell the cost of a row from that of a step. 60 ms and 1 ms: four of four fit into 200 ms."""
+    sim = Timed(num_blocks=64, max_num_seqs=4, itl_limit=0.2, costs=(0.06, 1e-4, 0, 1e-3), noise=0.01, calibrated=False)
+    sim.add("first", 16, 30)
+    while sim.scheduler.has_work():
+        sim.step()
+    for i in range(8):
+        sim.add(f"r{i}", 8, 20)
+    most = 0
+    while sim.scheduler.has_work():
+        sim.step()
+        most = max(most, len(sim.scheduler.running))
+    assert most == 4
+
+
+def test_the_margin_is_of_steps_that_somebody_waits_in() -> None:
+    """Single prompts, with none to wait: their long steps, however noisy, leave the margin a guess."""
+    sim = Timed(num_blocks=200, max_num_batched_tokens=512, max_model_len=600, itl_limit=LIMIT, noise=0.2, prefix_index="none")
+    for i in range(100):
+        sim.add(f"r{i}", 400, 3)
+        while sim.scheduler.has_work():
+            sim.step()
+    assert sim.scheduler.pacer.cost.margin(0.045) == pytest.approx(0.15 * 0.045)
+
+
+def test_calibrating_leaves_the_prefix_cache_as_it_was() -> None:
+    sim = Timed(num_blocks=200, max_num_batched_tokens=512, max_model_len=400, itl_limit=LIMIT, calibrated=False)
+    prompt = list(range(40))
+    sim.add("before", prompt, 2)
+    sim.run()
+    sim.step()
+    cost = StepCostModel()
+    calibrate(cost, sim.runner, sim.kv, sim.scheduler.config, 50)
+    assert cost.num_observed > 4
+    request = sim.add("after", prompt, 2)
+    sim.run()
+    assert request.num_cached_tokens == 32
+    sim.check_idle()

@@ -17,7 +17,7 @@ def work(tokens: int, computed: int, rows: int) -> StepWork:
     """``rows`` sequences decode and one prefills what is left of ``tokens``; each has ``computed`` tokens."""
     made = StepWork()
     for _ in range(rows):
-        made.add(computed, 1, True)
+        made.add(computed, 1, True, decode=True)
     if tokens > rows:
         made.add(computed, tokens - rows, False)
     return made

@@ -81,6 +81,15 @@ def test_lt_13_a_deadline_that_passes_in_the_answer_ends_it_there(narrow: LiveSe
     narrow.assert_idle()
 
 
+def test_of_several_prompts_one_that_never_began_takes_nothing_from_the_others(narrow: LiveServer) -> None:
+    body = long_body(prompt=[[5] * 8, [6] * 8], timeout_s=0.3, max_tokens=200, return_token_ids=True)
+    choices = narrow.post("/v1/completions", body).json()["choices"]
+    assert [choice["finish_reason"] for choice in choices] == ["timeout", "timeout"]
+    assert len(choices[0]["token_ids"]) > 0
+    assert choices[1]["token_ids"] == []
+    narrow.assert_idle()
+
+
 def test_the_servers_own_limit_holds_where_the_request_states_none(start: Callable[..., LiveServer]) -> None:
     script = Script(outputs=list(OUTPUTS.values()), step_seconds=0.02)
     server = start(script, settings={"request_timeout": 0.2})
@@ -129,6 +138,13 @@ def test_the_first_token_is_foreseen_from_what_is_ahead() -> None:
     with pytest.raises(ApiError) as refused:  # and nobody leaves for 4 s
         gate(EngineStats(prefill_tokens_per_s=1000.0, seat_wait_s=4.0), ttft_slo_ms=1600).admit([prepared(500)])
     assert refused.value.headers == {"Retry-After": "3"}
+
+
+def test_its_own_length_refuses_no_request() -> None:
+    """10 s of prefill under a limit of 8 s, with 1 s ahead: half of the limit may be waited."""
+    gate(EngineStats(prefill_backlog=10, prefill_tokens_per_s=10.0), ttft_slo_ms=8000).admit([prepared(100)])
+    with pytest.raises(ApiError):
+        gate(EngineStats(prefill_backlog=50, prefill_tokens_per_s=10.0), ttft_slo_ms=8000).admit([prepared(100)])
 
 
 def test_a_prompt_that_nothing_is_ahead_of_is_let_in_however_long() -> None:

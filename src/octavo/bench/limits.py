@@ -45,7 +45,7 @@ class ModelCosts:
         attention = tuple(
             AttentionCosts(element_bytes * layer["kv_elements_per_token"], layer["flops_per_pair"], layer["window"]) for layer in layers
         )
-        bf16 = args.kv_cache_dtype in ("bf16", "bfloat16") or (args.kv_cache_dtype == "auto" and args.dtype != "float32")
+        bf16 = args.dtype != "float32" and args.kv_cache_dtype not in ("fp16", "float16", "fp32", "float32")
         arithmetic = "bf16" if bf16 else "f32"
         return cls(details["weight_bytes_per_step"], details["matmul_params"], details["head_params"], attention, arithmetic)
 

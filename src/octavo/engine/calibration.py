@@ -13,8 +13,8 @@ from octavo.scheduler.config import SchedulerConfig
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.step_cost import StepCostModel
 
-BATCHES = ((1, 16), (1, 64), (1, 256), (8, 8))
-"""(sequences, tokens of each prompt)."""
+BATCHES = ((1, 16), (8, 8), (1, 64), (1, 256))
+"""(sequences at most, tokens of each prompt). Several sequences come early: they tell what a row costs from what a step does."""
 DECODES = 4
 """Steps after the prefill of each batch."""
 MOST_SECONDS = 1.0
@@ -28,16 +28,17 @@ def calibrate(cost: StepCostModel, runner: Runner, kv: KVCacheManager, config: S
     """
     scratch = Scheduler(dataclasses.replace(config, itl_limit=None, ttft_limit=None), kv)
     started = time.perf_counter()
-    for number, (sequences, length) in enumerate((BATCHES[0], *BATCHES)):
-        fits = length + DECODES < config.max_model_len and kv.can_ever_fit(sequences * (length + DECODES + kv.block_size))
-        if fits and sequences <= config.max_num_seqs and time.perf_counter() - started < MOST_SECONDS:
-            ids = [f"calibration-{number}-{i}" for i in range(sequences)]
-            for i, request_id in enumerate(ids):
-                scratch.add_request(_request(request_id, [(number + 31 * i + 7 * token) % vocab_size for token in range(length)]))
-            _run(scratch, runner, cost if number else StepCostModel())
-            scratch.abort(ids)
-    runner.execute(scratch.schedule())  # it forgets the last ones
-    kv.reset_prefix_cache()
+    with kv.without_caching():
+        for number, (most, length) in enumerate((BATCHES[0], *BATCHES)):
+            sequences = min(most, config.max_num_seqs)
+            fits = length + DECODES < config.max_model_len and kv.can_ever_fit(sequences * (length + DECODES + kv.block_size))
+            if fits and time.perf_counter() - started < MOST_SECONDS:
+                ids = [f"calibration-{number}-{i}" for i in range(sequences)]
+                for i, request_id in enumerate(ids):
+                    scratch.add_request(_request(request_id, [(number + 31 * i + 7 * token) % vocab_size for token in range(length)]))
+                _run(scratch, runner, cost if number else StepCostModel())
+                scratch.abort(ids)
+        runner.execute(scratch.schedule())  # it forgets the last ones
     cost.forget_errors()
 
 
@@ -51,4 +52,5 @@ def _run(scheduler: Scheduler, runner: Runner, cost: StepCostModel) -> None:
         start = time.perf_counter()
         scheduled = scheduler.schedule()
         scheduler.update_from_output(scheduled, runner.execute(scheduled))
-        cost.observe(scheduled.work, time.perf_counter() - start)
+        if scheduled.work.tokens:
+            cost.observe(scheduled.work, time.perf_counter() - start)

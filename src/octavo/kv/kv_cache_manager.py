@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -330,6 +331,15 @@ class KVCacheManager:
         logger.error("%s", error)
         for pool in self.pools:
             pool.recover(error)
+
+    @contextlib.contextmanager
+    def without_caching(self) -> Iterator[None]:
+        """Nothing is looked up in the prefix index, on disk, or entered there."""
+        caches, self._caches = self._caches, False
+        try:
+            yield
+        finally:
+            self._caches = caches
 
     def reset_prefix_cache(self) -> int:
         """Forget all cached blocks, those on disk too, and say how many there were in the pool.

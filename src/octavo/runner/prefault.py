@@ -7,14 +7,22 @@ thread of the lowest priority goes through the pool while the engine has nothing
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Sequence
 
 from octavo import _native
+from octavo.runner.kv_storage import available_memory
 
 CHUNK_BYTES = 2 * 2**20
 """Touched in one call; ``stop`` waits for no more than that."""
+CHECK_BYTES = 64 * 2**20
+"""Between two looks at how much memory is left."""
+KEPT_BYTES = 512 * 2**20
+"""Left to everybody else."""
+
+logger = logging.getLogger(__name__)
 
 
 class Prefault:
@@ -39,9 +47,14 @@ class Prefault:
     def _run(self) -> None:
         with contextlib.suppress(OSError, AttributeError):  # of this thread alone; a system without it runs it as any other
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        touched = 0
         for storage, num_blocks in self._storages:
             step = max(CHUNK_BYTES // storage.block_bytes, 1)
             for first in range(0, num_blocks, step):
                 if self._stopping.is_set():
                     return
+                if touched % CHECK_BYTES < CHUNK_BYTES and available_memory() < KEPT_BYTES + CHECK_BYTES:
+                    logger.warning("the machine has little memory left: the rest of the KV pool is taken from it as it is written")
+                    return
                 storage.touch_blocks(first, step)
+                touched += step * storage.block_bytes

@@ -31,6 +31,9 @@ class Pacer:
         """Of all steps that were predicted, in total; and how long they took, and by how much each was off."""
         self.observed_seconds = 0.0
         self.absolute_error_seconds = 0.0
+        self._most_rows = 0
+        self._decode_seconds = 0.0
+        """Of the last step that only decoded."""
 
     def plan(self, running: Iterable[Request]) -> StepPlan:
         """For the next step; ``running`` as it stands before it."""
@@ -46,6 +49,14 @@ class Pacer:
             self.observed_seconds += seconds
             self.absolute_error_seconds += abs(predicted - seconds)
         self.cost.observe(work, seconds)
+        self._most_rows = max(self._most_rows, work.rows)
+        if work.tokens == work.decodes:
+            self._decode_seconds = seconds
+
+    def explores(self, rows: int) -> bool:
+        """Whether a batch of so many sequences is to be tried although it seems too slow: one more than was ever seen, where decoding what
+        there is takes no more than half of what a step may. Without it, an engine that never saw more would never learn what more cost."""
+        return rows == self._most_rows + 1 and 0 < self._decode_seconds <= self.target / 2
 
     def stats(self) -> dict[str, float]:
         """The fields of EngineStats; empty before a step was predicted."""
@@ -80,6 +91,7 @@ class StepPlan:
         self._limited = pacer.limit is not None
         self._promised = StepWork()
         """All decodes of the step, and the prefill it was given so far."""
+        self._decodes_to_come = 0
         self._batch = StepWork(tokens=MIN_PREFILL_TOKENS)
         """Everybody decoding, with the least prefill beside them: what comes of this batch."""
         self._prefill_tokens = 0
@@ -88,14 +100,18 @@ class StepPlan:
                 self._batch.add(request.num_tokens, 1, True)
                 if is_decode(request):
                     self._promised.add(request.num_computed_tokens, 1, True)
+                    self._decodes_to_come += 1
         self._protects = self._promised.rows > 0
 
-    def prefill_tokens(self, computed: int, wanted: int) -> int:
-        """How many of the ``wanted`` tokens of a prefill, with ``computed`` before them, this step may hold; 0: not in this step."""
+    def prefill_tokens(self, computed: int, wanted: int, budget: int) -> int:
+        """How many of the ``wanted`` tokens of a prefill, with ``computed`` before them, this step may hold; 0: none in this step.
+
+        ``budget``: tokens left to the step, which have to do for the decodes to come as well.
+        """
         if not self._protects:
-            return wanted
+            return min(wanted, budget)
         most = self._pacer.cost.most_tokens(self._promised, computed, wanted, self._pacer.target)
-        return min(wanted, max(most, MIN_PREFILL_TOKENS - self._prefill_tokens))
+        return max(min(wanted, max(most, MIN_PREFILL_TOKENS - self._prefill_tokens), budget - self._decodes_to_come), 0)
 
     def may_start(self, request: Request) -> bool:
         """Whether the batch with ``request`` could decode inside the limit once its prefill is done. The first always may."""
@@ -103,17 +119,32 @@ class StepPlan:
             return True
         batch = replace(self._batch)
         batch.add(request.num_tokens, 1, True)
-        return self._pacer.cost.predict(batch) <= self._pacer.target
+        return self._pacer.cost.predict(batch) <= self._pacer.target or self._pacer.explores(batch.rows)
 
     def take(self, request: Request, computed: int, count: int) -> None:
         """The step computes ``count`` more tokens of ``request``, after ``computed``."""
         samples = computed + count == request.num_tokens + request.num_output_placeholders
-        self.work.add(computed, count, samples)
-        if self._limited and not is_decode(request):
+        decode = request.status is RequestStatus.RUNNING and is_decode(request)
+        self.work.add(computed, count, samples, decode=decode)
+        if not self._limited:
+            return
+        if decode:
+            self._decodes_to_come -= 1
+        else:
             self._promised.add(computed, count, samples)
             self._prefill_tokens += count
             if request.status is not RequestStatus.RUNNING:
                 self._batch.add(request.num_tokens, 1, True)
+
+    def leave(self, request: Request) -> None:
+        """A running request that has not had its turn is preempted."""
+        if not self._limited:
+            return
+        self._batch.remove(request.num_tokens)
+        if is_decode(request):
+            self._promised.remove(request.num_computed_tokens)
+            self._decodes_to_come -= 1
+            self._protects = self._promised.rows > 0
 
 
 def is_decode(request: Request) -> bool:

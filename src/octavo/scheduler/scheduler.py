@@ -148,7 +148,7 @@ class Scheduler:
         """
         count = min(request.num_uncomputed_tokens, step.budget)
         if count > 0 and not is_decode(request):
-            count = step.plan.prefill_tokens(request.num_computed_tokens, count)
+            count = step.plan.prefill_tokens(request.num_computed_tokens, count, step.budget)
         if count <= 0:
             return  # all its tokens are in flight, or the step holds enough prefill
         while (growth := self.kv.allocate_slots(request, count)) is None:
@@ -174,7 +174,9 @@ class Scheduler:
             if not self.config.enable_chunked_prefill:
                 return step.hold(WaitReason.TOKENS)
             count = step.budget
-        count = step.plan.prefill_tokens(hit.num_tokens, count) if step.plan.may_start(request) else 0
+        while not step.plan.may_start(request) and step.position < len(self.running):
+            self._preempt(step, 0)
+        count = step.plan.prefill_tokens(hit.num_tokens, count, step.budget) if step.plan.may_start(request) else 0
         if not count:
             return step.hold(WaitReason.PACE)
         if not self._make_room(request, hit, step):
@@ -222,6 +224,7 @@ class Scheduler:
         """
         request = self._victims.choose(self.running[step.position :], needed)
         before = self.kv.usage().held_of_total
+        step.plan.leave(request)
         self._leave(request)
         kept = self.kv.preempt(request)
         self._log.preempted(request.request_id, request.num_computed_tokens, kept, before, self.kv.usage().held_of_total)

@@ -33,12 +33,21 @@ class StepWork:
     """(token, position attended to) pairs, as if no layer had a window."""
     rows: int = 0
     """Sequences that sample."""
+    decodes: int = 0
+    """Sequences whose client has its first token and waits for the next."""
 
-    def add(self, computed: int, count: int, samples: bool) -> None:
+    def add(self, computed: int, count: int, samples: bool, *, decode: bool = False) -> None:
         """A sequence with ``computed`` tokens computes ``count`` more."""
         self.tokens += count
         self.pairs += pairs(computed, count)
         self.rows += samples
+        self.decodes += decode
+
+    def remove(self, computed: int) -> None:
+        """Take back a sequence that was to compute one token after ``computed``, and sample."""
+        self.tokens -= 1
+        self.pairs -= pairs(computed, 1)
+        self.rows -= 1
 
     def features(self) -> Vector:
         """[4]: 1 for what each step costs, then the counts."""
@@ -76,7 +85,7 @@ class StepCostModel:
         """A step of this work took so long."""
         if seconds <= 0:
             return
-        if self.num_observed and work.tokens > work.rows > 0:
+        if self.num_observed and work.tokens > work.decodes > 0:
             self._errors.append(seconds - self.predict(work))
         scaled = work.features() / seconds
         keep = np.exp(-1 / MEMORY)

@@ -14,8 +14,8 @@ from octavo.server.errors import ApiError
 class Gate:
     """Lets requests in as long as the queue is inside --max-queued-requests and their first token would come inside --ttft-slo-ms.
 
-    It judges by the engine's last word (EngineStats, one step old at most) and by what was sent since, so it costs the engine nothing. A
-    request that nothing is ahead of is never refused for its own length.
+    It judges by the engine's last word (EngineStats, one step old at most) and by what was sent since, so it costs the engine nothing. Its
+    own length alone refuses no request: one that would take most of the limit by itself may have half of it to wait.
     """
 
     def __init__(self, args: EngineArgs, stats: Callable[[], EngineStats], unseen: Callable[[], Sequence[int]]) -> None:
@@ -50,11 +50,11 @@ class Gate:
         ahead = stats.prefill_backlog + unseen_tokens
         if limit is None or not speed or not (ahead or stats.seat_wait_s):
             return
-        own = sum(len(request.prompt_token_ids) for request in prepared)
-        seconds = (ahead + own) / speed + stats.seat_wait_s
-        if 1000 * seconds > limit:
-            message = f"ttft_slo_ms = {limit:g}: by what is ahead of it, the first token would come after {1000 * seconds:,.0f} ms"
-            raise _overloaded(message, "ttft_slo", seconds - limit / 1000)
+        own = sum(len(request.prompt_token_ids) for request in prepared) / speed
+        wait = ahead / speed + stats.seat_wait_s
+        if 1000 * wait > max(limit - 1000 * own, limit / 2):
+            message = f"ttft_slo_ms = {limit:g}: by what is ahead of it, the first token would come after {1000 * (wait + own):,.0f} ms"
+            raise _overloaded(message, "ttft_slo", wait + own - limit / 1000)
 
 
 def _overloaded(message: str, code: str, seconds: float) -> ApiError:

@@ -116,8 +116,11 @@ class Serving:
             self.metrics.refused(str(error.code))
             raise
 
-    async def stream(self, prepared: PreparedRequest, arrival: float) -> AsyncGenerator[RequestOutput, None]:
-        """What is new, step by step, measured; ``arrival`` is a time of time.monotonic. Closing it aborts the request."""
+    async def stream(self, prepared: PreparedRequest, arrival: float, *, alone: bool = True) -> AsyncGenerator[RequestOutput, None]:
+        """What is new, step by step, measured; ``arrival`` is a time of time.monotonic. Closing it aborts the request.
+
+        ``alone``: there is no other prompt in the request; if its deadline passes before it has begun, that is an error.
+        """
         timer = self.metrics.start(arrival, len(prepared.prompt_token_ids), prepared.params.n)
         stream = self.engine.stream(prepared)
         self.in_flight.add(prepared.request_id)
@@ -130,7 +133,7 @@ class Serving:
                         timer.ended(choice.index, choice.finish_reason)
                 if output.finished:
                     timer.finished(now, output.metrics)
-                if timer.expired_unanswered:
+                if alone and timer.expired_unanswered:
                     raise ApiError(504, "the request's deadline passed before its first token", code="deadline_exceeded")
                 yield output
         except (OctavoError, ApiError):

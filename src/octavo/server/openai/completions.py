@@ -105,7 +105,7 @@ class _Run:
 
     def __init__(self, serving: Serving, body: CompletionRequest, prepared: Sequence[PreparedRequest], arrival: float) -> None:
         self._body = body
-        self._streams = [serving.stream(prompt, arrival) for prompt in prepared]
+        self._streams = [serving.stream(prompt, arrival, alone=len(prepared) == 1) for prompt in prepared]
         self._usage = Usage(prepared, body.stream_options)
         self._n = prepared[0].params.n
         self._held: list[list[RequestOutput]] = [[] for _ in prepared]

@@ -186,7 +186,7 @@ def test_sigint_in_a_part_keeps_its_finished_loads(bench: Bench, monkeypatch: py
             raise KeyboardInterrupt
         return offer(target, requests, **options)
 
-    bench.engine("a")
+    bench.engine("a", gap_ms=5)
     bench.engine("b")
     with monkeypatch.context() as patch:
         patch.setattr(runner, "offer", offer_until)
@@ -221,6 +221,28 @@ def test_sigint_in_a_load_keeps_what_there_is_of_it_and_saved_parts_that_were_to
     assert a["loads"]["four at once"]["result"]["partial"]
     figures = [engine["figures"]["four at once/output_tok_s"]["median"] for engine in result["engines"]]
     assert figures[0] is None and figures[1] > 0
+
+
+@pytest.mark.slow
+def test_sigint_in_a_sweep_keeps_its_verdicts_and_starts_no_other_engine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from octavo.bench.sweep.over_http import HttpOffer
+
+    call, rates = HttpOffer.__call__, []
+
+    def interrupted(self, rate, *rest):
+        rates.append(rate)
+        if len(rates) == 3:  # after the warm-up and a verdict
+            raise KeyboardInterrupt
+        return call(self, rate, *rest)
+
+    monkeypatch.setattr(HttpOffer, "__call__", interrupted)
+    bench.engine("a", first_ms=120)  # so the search begins near 8 a second
+    bench.engine("b")
+    sweep = '[sweep]\nslo = "ttft:p99<300ms"\ninput_len = 8\noutput_len = 2\nmin_rate = 4\nmax_rate = 16\nresolution = 0.3\n'
+    status, result = bench.run(rounds=1, loads=sweep + "requests_per_verdict = 20\nconfirm = 0\nwarmup = 1\n")
+    (part,) = result["parts"]
+    assert status == 1 and result["partial"] and part["interrupted"]
+    assert len(part["sweep"]["verdicts"]) == 1 and result["engines"][0]["figures"]["max_qps"]["median"] is None
 
 
 def test_cost_and_weights_are_told_and_no_folder_of_this_machine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,8 +199,8 @@ class Runner:
 
 
 def _by_hand(interrupted: str | None) -> bool:
-    """Whether a run was stopped by whoever runs the comparison."""
-    return interrupted is not None and "SIGINT" in interrupted
+    """Whether a run, or a sweep between two runs, was stopped by whoever runs the comparison."""
+    return interrupted is not None and ("SIGINT" in interrupted or "Ctrl-C" in interrupted)
 
 
 def read_version(server: ServerDescription) -> str:

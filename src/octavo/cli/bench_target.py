@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
 import socket
 import sys
 import tempfile
-import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ import typer
 
 from octavo import envs
 from octavo.cli.bench_alone import WaitForLock
-from octavo.cli.options import Command, derived_flags
+from octavo.cli.options import flag_group
 from octavo.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -123,14 +121,8 @@ class TargetFlags:
             yield dataclasses.replace(plan, url=server.url, model=server.model, server=server.process, server_command=server.command)
 
 
-def target_flags(command: Command) -> Command:
-    """Turn the ``target: TargetFlags`` parameter of ``command`` into its flags."""
-    hints = typing.get_type_hints(TargetFlags, include_extras=True)
-    derived = [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
-        for field in dataclasses.fields(TargetFlags)
-    ]
-    return derived_flags(command, "target", derived, TargetFlags, first=2)
+target_flags = flag_group("target", TargetFlags, first=2)
+"""Turns the ``target: TargetFlags`` parameter of a command into its flags."""
 
 
 @contextlib.contextmanager

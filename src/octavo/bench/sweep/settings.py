@@ -129,7 +129,7 @@ class SweepSettings:
     def looks(self, rate: float, near_limit: bool) -> list[Look]:
         """When the verdict on a rate may be reached, in order; the last is after the largest number of requests.
 
-        In the search after the first run, or, where that was too short, after ones of twice and four times its length. ``near_limit``:
+        In the search after the first run, or, where that was too short, after longer ones, up to the largest number. ``near_limit``:
         after half and all of the largest number: each further run begins with an empty server, and is judged too kindly for a while.
         """
         once = self.requests(rate)

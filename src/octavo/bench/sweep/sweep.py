@@ -46,24 +46,26 @@ def sweep(
         for line in plan_lines(settings, plan):
             say(line)
     search = _Search(offer, settings, tell)
-    failed: RunFailed | None = None
+    failed = _failure_of(search, start)
+    return _result(settings, search, settings.rate(start), failed, warm.seconds, plan)
+
+
+def _failure_of(search: _Search, start: int) -> RunFailed | None:
+    """Run it to its end, or to what ended it early: Ctrl-C and errors too, so that the verdicts there are stay."""
     try:
-        found = find_highest(search.sustained, settings.last, start, settings.doubling)
-        if settings.confirm:
-            search.answer = find_nearby(search.confirmed, settings.last, max(found, 0))
-            search.show_interval(search.answer)
+        search.run(start)
     except _EnoughTried:
-        pass
+        return None
     except RunFailed as error:
-        failed = error
+        return error
     except KeyboardInterrupt:
-        failed = RunFailed("stopped by Ctrl-C")
+        return RunFailed("stopped by Ctrl-C")
     except Exception as error:
         if not search.verdicts:
             raise
         logger.exception("the sweep ends here")
-        failed = RunFailed(str(error) if isinstance(error, OctavoError) else f"{type(error).__name__}: {error}")
-    return _result(settings, search, settings.rate(start), failed, warm.seconds, plan)
+        return RunFailed(str(error) if isinstance(error, OctavoError) else f"{type(error).__name__}: {error}")
+    return None
 
 
 class _EnoughTried(Exception):
@@ -84,6 +86,13 @@ class _Search:
         self._near_limit = 0
         self._left_over = False
         """The last run was stopped, and the server may still be at its requests: one alone waits until it is through."""
+
+    def run(self, start: int) -> None:
+        """The search, the verdicts near the limit, and those that show the interval."""
+        found = find_highest(self.sustained, self._settings.last, start, self._settings.doubling)
+        if self._settings.confirm:
+            self.answer = find_nearby(self.confirmed, self._settings.last, max(found, 0))
+            self.show_interval(self.answer)
 
     def sustained(self, place: int) -> bool:
         """By the estimates of one run."""

@@ -181,6 +181,12 @@ def test_open_loop_sends_on_time_whatever_the_server_does() -> None:
     assert [record.scheduled for record in run.records] == [i / 100 for i in range(20)]
 
 
+def test_a_run_of_some_milliseconds_is_not_judged_by_its_share_of_a_core() -> None:
+    with MockProcess() as mock:
+        run = load(mock, drawn([0.0] * 40, tokens=8))
+    assert run.seconds < 1 and run.client.cpu_share > 0 and run.client.bottleneck is None
+
+
 def test_closed_loop_sends_when_an_answer_is_over() -> None:
     with MockServer(first_ms=50) as mock:
         run = load(mock, drawn([0.0] * 8, tokens=1), concurrency=2)

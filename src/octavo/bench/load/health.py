@@ -11,6 +11,8 @@ from octavo.bench.stats import percentile
 HEARTBEAT_S = 0.01
 MAX_CPU_SHARE = 0.9
 """Of one core; the client has no second one to use."""
+SHORT_S = 1.0
+"""A shorter run is mostly sending: its share of a core says nothing."""
 
 
 class Heartbeat:

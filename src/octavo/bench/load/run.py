@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from octavo.bench.load.connection import Pool, reason
 from octavo.bench.load.credit import CountTokens
 from octavo.bench.load.exchange import Exchange
-from octavo.bench.load.health import Heartbeat, bottleneck
+from octavo.bench.load.health import SHORT_S, Heartbeat, bottleneck
 from octavo.bench.load.records import ClientHealth, LoadRun, RequestRecord, StopWhen
 from octavo.bench.load.target import Target
 from octavo.bench.workload.requests import DrawnRequest
@@ -126,7 +126,8 @@ class _Run:
         if self._closed and self._concurrency is not None and self._interrupted is None:
             wanted = min(self._concurrency, len(self._requests))
             missed = f"{self._peak} requests in flight at most, not {wanted}" if self._peak < wanted else None
-        why = bottleneck(sent, self._heartbeat.lags, share, self._options.max_client_lag, missed)
+        steady = share if self._seconds >= SHORT_S else 0.0
+        why = bottleneck(sent, self._heartbeat.lags, steady, self._options.max_client_lag, missed)
         return ClientHealth(cpu_share=share, send_lag=sent, loop_lag=self._heartbeat.lags, peak_in_flight=self._peak, bottleneck=why)
 
     async def _arrivals(self) -> None:

@@ -89,7 +89,7 @@ def rule(settings: SweepSettings) -> list[str]:
         f"""A verdict is decided if bounds show it, at {confidence} one-sided, divided by the looks and conditions that can err: for shares
         of requests the binomial bound, with as many trials as the requests are worth by the correlation of their latencies; for gaps
         between tokens the bootstrap over one-second windows. What is not decided goes by its estimates.""",
-        f"""The search goes by the estimates of one run a rate. The rate it ends at, and then the one above it or lower ones, are judged
+        f"""The search goes by the estimates of one run a rate. The rate it ends at, and then ones above it or below, are judged
         anew, each by requests of its own alone, up to {settings.confirm} times as many, until decided. That is looked at {MOST_LOOKS} times
         at most: after half and all of them. Rates further above
         follow until one is shown not to be sustained, and further below until one is shown to be, if so many requests can show it.""",

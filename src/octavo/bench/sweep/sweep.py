@@ -211,7 +211,9 @@ def _warnings(settings: SweepSettings, search: _Search, highest: float | None, a
         return [f"Every rate up to --max-rate {settings.max_rate:g} is sustained: the server may do more."]
     if settings.confirm and search.answer is None:
         return [f"{MOST_NEAR_LIMIT} verdicts near the limit did not settle it; the rate told is the best known after them."]
-    failed = [verdict.rate for verdict in search.verdicts.values() if not verdict.sustained and verdict.rate < highest]
+    failed = [
+        verdict.rate for verdict in search.verdicts.values() if verdict.near_limit and not verdict.sustained and verdict.rate < highest
+    ]
     return [
         f"At {rate:g}/s, below it, the SLO was not kept: the verdicts contradict each other, and need more requests." for rate in failed
     ]

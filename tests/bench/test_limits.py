@@ -41,7 +41,8 @@ def test_percents_by_hand():
         ({}, "bf16"),
         ({"dtype": "float32"}, "f32"),
         ({"kv_cache_dtype": "fp16"}, "f32"),
-        ({"dtype": "float32", "kv_cache_dtype": "bf16"}, "bf16"),
+        ({"dtype": "float32", "kv_cache_dtype": "bf16"}, "f32"),  # products of bf16 belong to arithmetic as served
+        ({"kv_cache_dtype": "int8"}, "bf16"),
     ],
 )
 def test_costs_from_what_the_runner_says(settings, arithmetic):

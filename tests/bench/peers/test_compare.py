@@ -107,6 +107,7 @@ def test_two_engines_side_by_side(bench: Bench, capsys: pytest.CaptureFixture[st
     jsonschema.validate(result, stored_schema("compare"))
 
 
+@pytest.mark.slow
 def test_engines_get_the_same_prompts_at_the_same_seeds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     from octavo.bench.peers import runner
 
@@ -153,6 +154,7 @@ def test_an_engine_that_dies_under_load_is_told_and_what_it_did_before_counts(be
     assert mortal["figures"]["never/output_tok_s"]["median"] is None and sound["figures"]["never/output_tok_s"]["median"]
 
 
+@pytest.mark.slow
 def test_resume_repeats_nothing_that_is_finished(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.engine("a")
     bench.engine("b")
@@ -176,6 +178,7 @@ def test_what_fails_is_saved_and_tried_again(bench: Bench, capsys: pytest.Captur
     assert capsys.readouterr().out.count("round-1-broken: starting") == 2
 
 
+@pytest.mark.slow
 def test_sigint_in_a_part_keeps_its_finished_loads(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     from octavo.bench.peers import runner
 

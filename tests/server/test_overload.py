@@ -149,3 +149,5 @@ def test_its_own_length_refuses_no_request() -> None:
 
 def test_a_prompt_that_nothing_is_ahead_of_is_let_in_however_long() -> None:
     gate(EngineStats(prefill_tokens_per_s=10.0), ttft_slo_ms=100).admit([prepared(5000)])
+    with pytest.raises(ApiError):  # the same with a second ahead of it
+        gate(EngineStats(prefill_backlog=10, prefill_tokens_per_s=10.0), ttft_slo_ms=100).admit([prepared(5000)])

@@ -12,13 +12,31 @@ constexpr size_t kAlone = size_t{1} << 16;
 // Items of more than 1 / (kShares * threads) of a step's work are split.
 constexpr size_t kShares = 4;
 
-float* floats(Memory& memory, size_t count) {
-  if (memory.bytes() < count * sizeof(float)) memory = Memory(count * sizeof(float) * 5 / 4);
-  return reinterpret_cast<float*>(memory.data());
+float* floats(std::shared_ptr<Memory>& memory, size_t count) {
+  if (memory == nullptr || memory->bytes() < count * sizeof(float)) memory = std::make_shared<Memory>(count * sizeof(float) * 5 / 4);
+  return reinterpret_cast<float*>(memory->data());
 }
 
 size_t heads_per_kv(const AttentionArgs& args) {
   return args.q_heads / args.kv.num_kv_heads;
+}
+
+size_t tokens_per_item(const AttentionArgs& args) {
+  return std::max<size_t>(1, kItemRows / heads_per_kv(args));
+}
+
+// Of a thread's own memory.
+size_t own_state_floats(const AttentionArgs& args) {
+  return attention_state_floats(std::max(kItemRows, heads_per_kv(args)), args.kv.head_dim);
+}
+
+size_t own_floats(const AttentionKernels& kernels, const AttentionArgs& args) {
+  return (own_state_floats(args) + kernels.scratch_floats(args) + 15) / 16 * 16;
+}
+
+// A group of 32 outputs that spans two KV heads belongs to two items: it is quantized after both.
+bool quantizes_later(const AttentionArgs& args) {
+  return args.out.kind != BufferKind::kF32 && heads_per_kv(args) * args.kv.head_dim % kQ8Group != 0;
 }
 
 // Splits [begin, end) that some token of the item sees.
@@ -34,8 +52,8 @@ size_t work_of(const AttentionArgs& args, const AttentionItem& item) {
 }
 
 // One KV head's items of one sequence, the longest context first, so that the last task to be claimed is a short one.
-void add_items(const AttentionArgs& args, size_t sequence, size_t kv_head, std::vector<AttentionItem>& items) {
-  const size_t most = std::max<size_t>(1, kItemRows / heads_per_kv(args));
+void add_items(const AttentionArgs& args, size_t sequence, size_t kv_head, StepVector<AttentionItem>& items) {
+  const size_t most = tokens_per_item(args);
   const size_t first = static_cast<size_t>(args.step.query_start[sequence]), end = static_cast<size_t>(args.step.query_start[sequence + 1]);
   for (size_t count = (end - first + most - 1) / most; count-- > 0;) {
     const size_t row = first + count * most;
@@ -86,12 +104,12 @@ size_t plan(const AttentionArgs& args, size_t num_threads, AttentionScratch& scr
 
 // Runs one task on a thread whose own memory holds a state and the kernel's scratch.
 void run_task(const AttentionKernels& kernels, const AttentionArgs& args, AttentionScratch& scratch, const AttentionTask& task, float* own,
-              size_t own_state_floats) {
+              size_t own_state) {
   const AttentionItem& item = scratch.items[task.item];
   const size_t state_floats = attention_state_floats(item.tokens * heads_per_kv(args), args.kv.head_dim);
   float* state = task.state != nullptr ? task.state : own;
   std::memset(state, 0, state_floats * sizeof(float));
-  kernels.attend(args, item, task.begin, task.end, state, own + own_state_floats);
+  kernels.attend(args, item, task.begin, task.end, state, own + own_state);
   if (task.state == nullptr) return kernels.finish(args, item, state, 1);
   SharedItem& shared = scratch.shared[task.item];
   if (std::atomic_ref(shared.pending).fetch_sub(1, std::memory_order_acq_rel) == 1) kernels.finish(args, item, shared.states, shared.count);
@@ -99,9 +117,7 @@ void run_task(const AttentionKernels& kernels, const AttentionArgs& args, Attent
 
 void run_tasks(const AttentionKernels& kernels, ThreadPool& pool, const AttentionArgs& args, AttentionScratch& scratch) {
   const size_t work = plan(args, pool.num_threads(), scratch);
-  const size_t rows = std::max(kItemRows, heads_per_kv(args));
-  const size_t state_floats = attention_state_floats(rows, args.kv.head_dim);
-  const size_t stride = (state_floats + kernels.scratch_floats(args) + 15) / 16 * 16;
+  const size_t state_floats = own_state_floats(args), stride = own_floats(kernels, args);
   float* memory = floats(scratch.threads, stride * pool.num_threads());
   const auto run = [&](size_t task, size_t worker) {
     run_task(kernels, args, scratch, scratch.tasks[task], memory + worker * stride, state_floats);
@@ -112,10 +128,22 @@ void run_tasks(const AttentionKernels& kernels, ThreadPool& pool, const Attentio
 
 }  // namespace
 
+void reserve_attention(const KernelTable& kernels, size_t num_threads, const AttentionArgs& args, const StepLimits& limits,
+                       AttentionScratch& scratch) {
+  // A sequence's last item may be a short one. Fewer than kShares * num_threads items can be large enough to be split.
+  const size_t seqs = std::min(limits.seqs, limits.tokens);
+  const size_t items = args.kv.num_kv_heads * (limits.tokens / tokens_per_item(args) + seqs);
+  const size_t splits = num_threads > 1 ? kShares * num_threads * ((limits.length + kSplit - 1) / kSplit) : 0;
+  scratch.items.reserve(items);
+  scratch.shared.reserve(items);
+  scratch.tasks.reserve(items + splits);
+  floats(scratch.states, splits * own_state_floats(args));
+  floats(scratch.threads, own_floats(kernels.attention, args) * num_threads);
+  if (quantizes_later(args)) floats(scratch.wide, limits.tokens * args.out.columns);
+}
+
 void run_attention(const KernelTable& kernels, ThreadPool& pool, const AttentionArgs& args, AttentionScratch& scratch) {
-  // A group of 32 outputs that spans two KV heads belongs to two items: it is quantized after both.
-  const bool own_groups = heads_per_kv(args) * args.kv.head_dim % kQ8Group == 0;
-  if (args.out.kind == BufferKind::kF32 || own_groups) return run_tasks(kernels.attention, pool, args, scratch);
+  if (!quantizes_later(args)) return run_tasks(kernels.attention, pool, args, scratch);
   const size_t columns = args.out.columns, tokens = args.step.num_tokens;
   AttentionArgs wide = args;
   wide.out = {floats(scratch.wide, tokens * columns), columns * sizeof(float), columns, BufferKind::kF32};

@@ -1,8 +1,9 @@
 // Attention of a step: splits it into work items, runs them, and combines the splits of long contexts in order of position.
 #pragma once
 
-#include <vector>
+#include <memory>
 
+#include "counters.hpp"
 #include "kernel_table.hpp"
 #include "memory.hpp"
 #include "pool.hpp"
@@ -25,13 +26,23 @@ struct SharedItem {
 
 // Scratch of attention ops; the program has one for all its layers, which grows when a step needs more.
 struct AttentionScratch {
-  std::vector<AttentionItem> items;
-  std::vector<AttentionTask> tasks;
-  std::vector<SharedItem> shared;  // by item; unused where the item has one task
-  Memory states;                   // of shared items
-  Memory threads;                  // per thread: a state, then the kernel's scratch
-  Memory wide;                     // fp32 outputs, where the kernel cannot quantize them by itself
+  StepVector<AttentionItem> items;
+  StepVector<AttentionTask> tasks;
+  StepVector<SharedItem> shared;    // by item; unused where the item has one task
+  std::shared_ptr<Memory> states;   // of shared items
+  std::shared_ptr<Memory> threads;  // per thread: a state, then the kernel's scratch
+  std::shared_ptr<Memory> wide;     // fp32 outputs, where the kernel cannot quantize them by itself
 };
+
+// The largest step that is foreseen.
+struct StepLimits {
+  size_t tokens, logits, seqs;
+  size_t length;  // of one sequence
+};
+
+// Makes room for any step within limits. Of args, the step and what belongs to it are not looked at.
+void reserve_attention(const KernelTable& kernels, size_t num_threads, const AttentionArgs& args, const StepLimits& limits,
+                       AttentionScratch& scratch);
 
 void run_attention(const KernelTable& kernels, ThreadPool& pool, const AttentionArgs& args, AttentionScratch& scratch);
 

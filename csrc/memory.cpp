@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <new>
 
+#include "counters.hpp"
+
 namespace octavo {
 namespace {
 
@@ -26,6 +28,7 @@ Memory::Memory(size_t bytes) {
   if (base == MAP_FAILED) throw std::bad_alloc();
   data_ = static_cast<uint8_t*>(base);
   bytes_ = size;
+  count_allocation(size);
   if (huge) {
     const size_t skip = round_up(reinterpret_cast<uintptr_t>(data_), kHugePage) - reinterpret_cast<uintptr_t>(data_);
     if (skip > 0) munmap(data_, skip);

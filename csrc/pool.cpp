@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "counters.hpp"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -47,6 +49,7 @@ ThreadPool::ThreadPool(std::vector<int> cpus) : cpus_(std::move(cpus)) {
   check_cpus(cpus_);
   for (size_t worker = 1; worker < cpus_.size(); ++worker) {
     threads_.emplace_back([this, worker] { work(worker); });
+    count_thread();
     if (cpus_[worker] >= 0) pin(threads_.back(), cpus_[worker]);
   }
 }

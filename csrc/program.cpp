@@ -46,6 +46,8 @@ void grow(Buffer& buffer, size_t rows) {
 }
 
 constexpr size_t kMaxColumns = size_t{1} << 31;
+// Of the states of attention's splits. Only chunks of prefill at the end of long contexts use more.
+constexpr size_t kTouchedStates = size_t{16} << 20;
 
 }  // namespace
 
@@ -71,7 +73,9 @@ size_t StepContext::count(int number) const {
   return program.buffers_[static_cast<size_t>(number)].rows_of == RowsOf::kTokens ? step.num_tokens : step.num_logits;
 }
 
-Program::Program(const std::string& isa, std::shared_ptr<ThreadPool> pool) : kernels_(kernels_for(isa)), pool_(std::move(pool)) {}
+Program::Program(const std::string& isa, std::shared_ptr<ThreadPool> pool) : kernels_(kernels_for(isa)), pool_(std::move(pool)) {
+  count_program();
+}
 
 int Program::add_buffer(const std::string& kind, size_t columns, const std::string& rows) {
   if (columns == 0 || columns >= kMaxColumns)
@@ -129,16 +133,72 @@ void Program::compute_rope_tables(const Step& step) {
   }
 }
 
-void Program::reserve_rows(size_t tokens, size_t logits) {
+void Program::grow_rows(size_t tokens, size_t logits) {
   for (Buffer& buffer : buffers_) grow(buffer, buffer.rows_of == RowsOf::kTokens ? tokens : logits);
-  tokens_ = tokens;
-  logits_ = logits;
+}
+
+void Program::reserve(const std::vector<const KVStorage*>& kv, const StepLimits& limits) {
+  std::lock_guard lock(running_);
+  grow_rows(limits.tokens, limits.logits);
+  for (RopeFrequencies& rope : ropes_) {
+    rope.cos.resize(std::max(rope.cos.size(), limits.tokens * rope.inv_freq.size()));
+    rope.sin.resize(rope.cos.size());
+  }
+  groups_.reserve(kv.size());
+  reach_.reserve(kv.size());
+  written_.reserve(kv.size());
+  reserve_attention_ops(kv, limits);
+  reserved_.clear();
+  for (const Buffer& buffer : buffers_) {
+    const size_t rows = buffer.rows_of == RowsOf::kTokens ? limits.tokens : std::min(limits.seqs, limits.logits);
+    if (buffer.memory) reserved_.push_back({buffer.memory, rows * row_stride(buffer.kind, buffer.columns)});
+  }
+  const AttentionScratch& scratch = attention_scratch_;
+  if (scratch.states) reserved_.push_back({scratch.states, std::min(scratch.states->bytes(), kTouchedStates)});
+  for (const auto& memory : {scratch.threads, scratch.wide})
+    if (memory) reserved_.push_back({memory, memory->bytes()});
+}
+
+void Program::reserve_attention_ops(const std::vector<const KVStorage*>& kv, const StepLimits& limits) {
+  for (const KVUse& use : kv_uses_) {
+    if (use.group >= kv.size() || kv[use.group] == nullptr || use.layer >= kv[use.group]->num_layers())
+      throw std::invalid_argument("op " + std::to_string(use.op) + ": there is no KV of group " + std::to_string(use.group) + ", layer " +
+                                  std::to_string(use.layer));
+    if (!use.attends) continue;
+    const Buffer& out = buffer(records_[use.op].outputs[0]);
+    AttentionArgs args{};
+    args.out = {nullptr, row_stride(out.kind, out.columns), out.columns, out.kind};
+    args.kv = kv[use.group]->layer(use.layer);
+    args.q_heads = use.heads;
+    reserve_attention(kernels_, pool_->num_threads(), args, limits, attention_scratch_);
+  }
+}
+
+size_t Program::reserved_bytes() const {
+  size_t bytes = 0;
+  for (const Reserved& part : reserved_) bytes += part.bytes;
+  return bytes;
+}
+
+void Program::touch(size_t offset, size_t count) {
+  for (const Reserved& part : reserved_) {
+    if (offset < part.bytes) {
+      const size_t here = std::min(count, part.bytes - offset);
+      if (const auto memory = part.memory.lock()) memory->touch(offset, here);
+      count -= here;
+      offset = part.bytes;
+    }
+    offset -= part.bytes;
+    if (count == 0) return;
+  }
 }
 
 void Program::run(const std::vector<const KVStorage*>& kv, const StepArrays& arrays) {
   std::lock_guard lock(running_);
   StepContext context = check_step(kv, arrays);
-  reserve_rows(context.step.num_tokens, context.step.num_logits);
+  grow_rows(context.step.num_tokens, context.step.num_logits);
+  tokens_ = context.step.num_tokens;
+  logits_ = context.step.num_logits;
   compute_rope_tables(context.step);
   run_ops(context);
 }

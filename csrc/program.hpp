@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention.hpp"
+#include "counters.hpp"
 #include "kernel_table.hpp"
 #include "kv_storage.hpp"
 #include "memory.hpp"
@@ -62,7 +63,7 @@ struct StepArrays {
 struct RopeFrequencies {
   std::vector<double> inv_freq;
   double mscale;
-  std::vector<float> cos, sin;  // [T, pairs] of the step
+  StepVector<float> cos, sin;  // [T, pairs] of the step
 };
 
 // A use of KV storage that an op makes, checked in every step.
@@ -82,9 +83,9 @@ struct StepContext {
   Program& program;
   const KernelTable& kernels;
   ThreadPool& pool;
-  Step step;
-  std::vector<GroupStep> groups;
-  std::vector<const KVStorage*> kv;
+  const Step& step;
+  const StepVector<GroupStep>& groups;
+  const std::vector<const KVStorage*>& kv;
 
   Rows rows(int buffer) const;
   size_t count(int buffer) const;  // rows of a buffer in this step
@@ -100,6 +101,13 @@ public:
   int add_buffer(const std::string& kind, size_t columns, const std::string& rows);
   // Throws std::invalid_argument, naming the op and the operand, on any mismatch.
   void add_op(OpRecord record);
+  // Makes room for any step within limits over KV such as kv: such steps allocate nothing. Of memory that is there already the pages stay
+  // where they are. Throws std::invalid_argument if an op's KV is not there.
+  void reserve(const std::vector<const KVStorage*>& kv, const StepLimits& limits);
+  // Of what reserve made room for, what most steps use, as one run of bytes (rows of logits: limits.seqs).
+  size_t reserved_bytes() const;
+  // Makes the pages of bytes [offset, offset + count) of it present, as Memory::touch, from any thread beside any other call but reserve.
+  void touch(size_t offset, size_t count);
   // Runs all ops; runs from several threads take turns. Throws std::invalid_argument if an input is out of bounds; then nothing has run.
   void run(const std::vector<const KVStorage*>& kv, const StepArrays& arrays);
 
@@ -131,9 +139,11 @@ public:
 
 private:
   friend struct StepContext;
+  // Fills step_ and groups_.
   StepContext check_step(const std::vector<const KVStorage*>& kv, const StepArrays& arrays);
-  void check_kv(const StepContext& context, const StepArrays& arrays) const;
-  void reserve_rows(size_t tokens, size_t logits);
+  void check_kv(const StepContext& context, const StepArrays& arrays);
+  void grow_rows(size_t tokens, size_t logits);
+  void reserve_attention_ops(const std::vector<const KVStorage*>& kv, const StepLimits& limits);
   void compute_rope_tables(const Step& step);
   void run_ops(StepContext& context);
 
@@ -147,7 +157,16 @@ private:
   std::vector<KVUse> kv_uses_;
   size_t vocab_ = 0;
   size_t tokens_ = 0, logits_ = 0;  // rows of the last run
+  Step step_{};
+  StepVector<GroupStep> groups_;  // of step_
+  StepVector<size_t> reach_;      // by group: the widest window that attends, 0 being no limit; SIZE_MAX: none does
+  StepVector<char> written_;      // by group
   AttentionScratch attention_scratch_;
+  struct Reserved {
+    std::weak_ptr<Memory> memory;  // gone once a larger step has taken another
+    size_t bytes;                  // of its beginning
+  };
+  std::vector<Reserved> reserved_;
   bool timing_ = false;
   std::vector<Timing> timings_;
   std::vector<size_t> timing_of_op_;

@@ -76,15 +76,16 @@ LinearPart read_part(const OpReader& op, size_t i, size_t n, bool has_residual) 
   return part;
 }
 
-void run_linear(StepContext& c, int x, const std::vector<LinearPart>& parts) {
-  struct Product {
-    LinearArgs args;
-    Cut cut;
-    size_t first_item;
-  };
+struct Product {
+  LinearArgs args;
+  Cut cut;
+  size_t first_item;
+};
+
+// products: room for as many as there are parts.
+void run_linear(StepContext& c, int x, const std::vector<LinearPart>& parts, std::vector<Product>& products) {
   const size_t rows = c.count(x), per_pass = c.kernels.linear.rows_per_pass;
-  std::vector<Product> products;
-  products.reserve(parts.size());
+  products.clear();
   size_t items = 0;
   for (const LinearPart& part : parts) {
     const WeightView& w = part.weight->view();
@@ -116,7 +117,9 @@ OpBody build_linear(const OpReader& op) {
                  "output " + std::to_string(i) + " may not be input " + std::to_string(other));
   for (size_t i = 0; i < n; ++i)
     for (size_t j = 0; j < i; ++j) op.require(op.output_number(i) != op.output_number(j), "two outputs are one buffer");
-  return [x = op.input_number(0), parts](StepContext& c) { run_linear(c, x, parts); };
+  std::vector<Product> products;
+  products.reserve(n);
+  return [x = op.input_number(0), parts, products](StepContext& c) mutable { run_linear(c, x, parts, products); };
 }
 
 OpBody build_gated_linear(const OpReader& op) {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <vector>
 
 namespace octavo {
 namespace {
@@ -12,26 +11,12 @@ namespace {
 constexpr float kGreedyBelow = 1e-5f;
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// A token that may be kept. Candidates fall in order of logit, equals with the lower id first.
-struct Candidate {
-  float logit;
-  int32_t id;
-  bool operator<(const Candidate& other) const { return logit != other.logit ? logit > other.logit : id < other.id; }
-};
-
-// What a thread reuses from row to row.
-struct Scratch {
-  std::vector<float> chunks, sorted_chunks, weights;
-  std::vector<double> sums, bins;
-  std::vector<Candidate> candidates;
-};
-thread_local Scratch scratch;
-
 // One row, and the passes over it.
 struct Row {
   const SamplingKernels& kernels;
   const float* logits;
   size_t vocab;
+  SamplingScratch::Worker& scratch;
 
   size_t num_chunks() const { return (vocab + kChunk - 1) / kChunk; }
   size_t chunk_end(size_t chunk) const { return std::min(vocab, (chunk + 1) * kChunk); }
@@ -54,34 +39,35 @@ double uniform(uint64_t seed, uint32_t index) {
   return static_cast<double>(bits) / 9007199254740992.0;  // 2^53
 }
 
-// Fills scratch.chunks; false if the row holds NaN or +infinity.
+// Fills the scratch's chunks; false if the row holds NaN or +infinity.
 bool find_chunks(const Row& row) {
-  scratch.chunks.resize(row.num_chunks());
-  return row.kernels.largest(row.logits, row.vocab, scratch.chunks.data());
+  row.scratch.chunks.resize(row.num_chunks());
+  return row.kernels.largest(row.logits, row.vocab, row.scratch.chunks.data());
 }
 
 // The first token whose logit is the row's largest.
 int32_t argmax(const Row& row, float largest) {
-  const size_t chunk = static_cast<size_t>(std::find(scratch.chunks.begin(), scratch.chunks.end(), largest) - scratch.chunks.begin());
+  const size_t chunk =
+      static_cast<size_t>(std::find(row.scratch.chunks.begin(), row.scratch.chunks.end(), largest) - row.scratch.chunks.begin());
   return static_cast<int32_t>(std::find(row.logits + chunk * kChunk, row.logits + row.vocab, largest) - row.logits);
 }
 
 // A bound that at least k logits reach: the k-th largest of the chunks' maxima, if there are as many chunks.
-float reached_by(size_t k) {
-  if (k > scratch.chunks.size()) return kLowest;
-  scratch.sorted_chunks = scratch.chunks;
-  const auto kth = scratch.sorted_chunks.begin() + static_cast<std::ptrdiff_t>(k - 1);
-  std::nth_element(scratch.sorted_chunks.begin(), kth, scratch.sorted_chunks.end(), std::greater<>());
+float reached_by(const Row& row, size_t k) {
+  if (k > row.scratch.chunks.size()) return kLowest;
+  row.scratch.sorted_chunks = row.scratch.chunks;
+  const auto kth = row.scratch.sorted_chunks.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(row.scratch.sorted_chunks.begin(), kth, row.scratch.sorted_chunks.end(), std::greater<>());
   return *kth;
 }
 
 // All tokens with a logit of at least bound, in order of id.
 void collect(const Row& row, float bound) {
-  scratch.candidates.clear();
+  row.scratch.candidates.clear();
   for (size_t chunk = 0; chunk < row.num_chunks(); ++chunk) {
-    if (scratch.chunks[chunk] < bound) continue;
+    if (row.scratch.chunks[chunk] < bound) continue;
     for (size_t i = chunk * kChunk; i < row.chunk_end(chunk); ++i) {
-      if (row.logits[i] >= bound) scratch.candidates.push_back({row.logits[i], static_cast<int32_t>(i)});
+      if (row.logits[i] >= bound) row.scratch.candidates.push_back({row.logits[i], static_cast<int32_t>(i)});
     }
   }
 }
@@ -96,36 +82,36 @@ Candidate least_of_min_p(float largest, float temperature, float min_p) {
 }
 
 Candidate least_of_top_k(const Row& row, size_t k, Candidate least) {
-  collect(row, std::max(reached_by(k), least.logit));
-  auto& kept = scratch.candidates;
+  collect(row, std::max(reached_by(row, k), least.logit));
+  auto& kept = row.scratch.candidates;
   if (kept.size() < k) return least;
   std::nth_element(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(k - 1), kept.end());
   return kept[k - 1];
 }
 
-// Fills scratch.weights and scratch.sums with what is kept; returns its mass.
+// Fills the scratch's weights and sums with what is kept; returns its mass.
 double weigh(const Row& row, float largest, float temperature, Candidate least) {
-  scratch.weights.resize(row.vocab);
-  scratch.sums.resize(row.num_chunks());
-  float* weights = scratch.weights.data();
-  row.kernels.weights(row.logits, row.vocab, scratch.chunks.data(), largest, temperature, least.logit, weights);
+  row.scratch.weights.resize(row.vocab);
+  row.scratch.sums.resize(row.num_chunks());
+  float* weights = row.scratch.weights.data();
+  row.kernels.weights(row.logits, row.vocab, row.scratch.chunks.data(), largest, temperature, least.logit, weights);
   for (size_t i = static_cast<size_t>(least.id); i < row.vocab; ++i) {
     if (row.logits[i] == least.logit && i > static_cast<size_t>(least.id)) weights[i] = 0.0f;
   }
-  row.kernels.sums(weights, row.vocab, scratch.sums.data());
+  row.kernels.sums(weights, row.vocab, row.scratch.sums.data());
   double mass = 0.0;
-  for (const double sum : scratch.sums) mass += sum;
+  for (const double sum : row.scratch.sums) mass += sum;
   return mass;
 }
 
 // Of candidates in falling order the first up to which they weigh, with what came before, at least target: found by halving.
-Candidate reach(double before, double target) {
-  auto begin = scratch.candidates.begin(), end = scratch.candidates.end();
+Candidate reach(const Row& row, double before, double target) {
+  auto begin = row.scratch.candidates.begin(), end = row.scratch.candidates.end();
   while (end - begin > 1) {
     const auto middle = begin + (end - begin) / 2;
     std::nth_element(begin, middle, end);
     double upper = 0.0;
-    for (auto it = begin; it != middle; ++it) upper += static_cast<double>(scratch.weights[static_cast<size_t>(it->id)]);
+    for (auto it = begin; it != middle; ++it) upper += static_cast<double>(row.scratch.weights[static_cast<size_t>(it->id)]);
     if (before + upper >= target) {
       end = middle;
     } else {
@@ -140,6 +126,7 @@ Candidate reach(double before, double target) {
 struct Bins {
   static constexpr float kPerUnit = 32.0f;
   static constexpr float kLast = 2799.0f;
+  static constexpr size_t kCount = 2800;
   float largest, scale;
 
   size_t of(float logit) const { return static_cast<size_t>(static_cast<int32_t>(std::min(kLast, (largest - logit) * scale))); }
@@ -153,34 +140,35 @@ Candidate least_of_top_p(const Row& row, float largest, float temperature, doubl
   const double bound = (1.0 - top_p) * mass / static_cast<double>(row.vocab), target = top_p * mass;
   const auto for_heavy_tokens = [&](auto fn) {
     for (size_t chunk = 0; chunk < row.num_chunks(); ++chunk) {
-      if (scratch.sums[chunk] == 0.0 || scratch.sums[chunk] < bound) continue;
+      if (row.scratch.sums[chunk] == 0.0 || row.scratch.sums[chunk] < bound) continue;
       for (size_t i = chunk * kChunk; i < row.chunk_end(chunk); ++i) fn(i);
     }
   };
-  scratch.bins.assign(static_cast<size_t>(Bins::kLast) + 1, 0.0);
-  for_heavy_tokens([&](size_t i) { scratch.bins[bins.of(row.logits[i])] += static_cast<double>(scratch.weights[i]); });
+  row.scratch.bins.assign(Bins::kCount, 0.0);
+  for_heavy_tokens([&](size_t i) { row.scratch.bins[bins.of(row.logits[i])] += static_cast<double>(row.scratch.weights[i]); });
   size_t bin = 0;
   double before = 0.0, running = 0.0;
-  for (size_t b = 0; b < scratch.bins.size() && running < target; ++b) {
-    if (scratch.bins[b] == 0.0) continue;
+  for (size_t b = 0; b < row.scratch.bins.size() && running < target; ++b) {
+    if (row.scratch.bins[b] == 0.0) continue;
     bin = b;
     before = running;
-    running += scratch.bins[b];
+    running += row.scratch.bins[b];
   }
-  scratch.candidates.clear();
+  row.scratch.candidates.clear();
   for_heavy_tokens([&](size_t i) {
-    if (bins.of(row.logits[i]) == bin && scratch.weights[i] > 0.0f) scratch.candidates.push_back({row.logits[i], static_cast<int32_t>(i)});
+    if (bins.of(row.logits[i]) == bin && row.scratch.weights[i] > 0.0f)
+      row.scratch.candidates.push_back({row.logits[i], static_cast<int32_t>(i)});
   });
-  return reach(before, target);
+  return reach(row, before, target);
 }
 
 // In one chunk, the first token whose running sum exceeds target; the last with a weight if rounding leaves none.
 int32_t draw_within(const Row& row, size_t chunk, double running, double target) {
   size_t last = 0;
   for (size_t i = chunk * kChunk; i < row.chunk_end(chunk); ++i) {
-    if (scratch.weights[i] == 0.0f) continue;
+    if (row.scratch.weights[i] == 0.0f) continue;
     last = i;
-    running += static_cast<double>(scratch.weights[i]);
+    running += static_cast<double>(row.scratch.weights[i]);
     if (running > target) break;
   }
   return static_cast<int32_t>(last);
@@ -191,9 +179,9 @@ int32_t draw(const Row& row, double target) {
   double before = 0.0;
   size_t last = 0;
   for (size_t chunk = 0; chunk < row.num_chunks(); ++chunk) {
-    if (scratch.sums[chunk] == 0.0) continue;
-    if (before + scratch.sums[chunk] > target) return draw_within(row, chunk, before, target);
-    before += scratch.sums[chunk];
+    if (row.scratch.sums[chunk] == 0.0) continue;
+    if (before + row.scratch.sums[chunk] > target) return draw_within(row, chunk, before, target);
+    before += row.scratch.sums[chunk];
     last = chunk;
   }
   return draw_within(row, last, before, std::numeric_limits<double>::infinity());
@@ -201,7 +189,7 @@ int32_t draw(const Row& row, double target) {
 
 int32_t sample_row(const Row& row, const SamplingRules& rules, size_t r) {
   if (!find_chunks(row)) return -1;
-  const float largest = *std::max_element(scratch.chunks.begin(), scratch.chunks.end());
+  const float largest = *std::max_element(row.scratch.chunks.begin(), row.scratch.chunks.end());
   if (largest == kLowest) return -1;
   const float temperature = rules.temperature[r];
   if (temperature < kGreedyBelow) return argmax(row, largest);
@@ -219,15 +207,15 @@ int32_t sample_row(const Row& row, const SamplingRules& rules, size_t r) {
 
 // The num likeliest, in order.
 void find_top(const Row& row, size_t num) {
-  collect(row, num == 0 ? std::numeric_limits<float>::infinity() : reached_by(num));
-  auto& top = scratch.candidates;
+  collect(row, num == 0 ? std::numeric_limits<float>::infinity() : reached_by(row, num));
+  auto& top = row.scratch.candidates;
   std::partial_sort(top.begin(), top.begin() + static_cast<std::ptrdiff_t>(num), top.end());
 }
 
 void logprobs_row(const Row& row, size_t r, int32_t chosen, size_t num, const LogprobFacts& facts) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   const bool good = find_chunks(row);
-  const float largest = good ? *std::max_element(scratch.chunks.begin(), scratch.chunks.end()) : kNaN;
+  const float largest = good ? *std::max_element(row.scratch.chunks.begin(), row.scratch.chunks.end()) : kNaN;
   const double log_sum = good ? std::log(weigh(row, largest, 1.0f, {kLowest, std::numeric_limits<int32_t>::max()})) : 0.0;
   const auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - static_cast<double>(largest) - log_sum); };
   const float picked = row.logits[chosen];
@@ -235,24 +223,40 @@ void logprobs_row(const Row& row, size_t r, int32_t chosen, size_t num, const Lo
   facts.ranks[r] = static_cast<int32_t>(1 + row.kernels.count_above(row.logits, row.vocab, picked));
   if (good) find_top(row, num);
   for (size_t i = 0; i < num; ++i) {
-    facts.top_ids[r * num + i] = good ? scratch.candidates[i].id : static_cast<int32_t>(i);
-    facts.top_logprobs[r * num + i] = good ? logprob(scratch.candidates[i].logit) : kNaN;
+    facts.top_ids[r * num + i] = good ? row.scratch.candidates[i].id : static_cast<int32_t>(i);
+    facts.top_logprobs[r * num + i] = good ? logprob(row.scratch.candidates[i].logit) : kNaN;
   }
 }
 
-Row row_of(const KernelTable& kernels, const Logits& logits, size_t r) {
-  return {kernels.sampling, logits.data + r * logits.vocab, logits.vocab};
+Row row_of(const KernelTable& kernels, const Logits& logits, size_t r, SamplingScratch::Worker& scratch) {
+  return {kernels.sampling, logits.data + r * logits.vocab, logits.vocab, scratch};
 }
 
 }  // namespace
 
-void sample(const KernelTable& kernels, ThreadPool& pool, const Logits& logits, const SamplingRules& rules, int32_t* ids) {
-  pool.parallel_for(logits.rows, [&](size_t r, size_t) { ids[r] = sample_row(row_of(kernels, logits, r), rules, r); });
+void SamplingScratch::reserve(size_t vocab) {
+  const size_t chunks = (vocab + kChunk - 1) / kChunk;
+  for (Worker& worker : workers_) {
+    worker.chunks.reserve(chunks);
+    worker.sorted_chunks.reserve(chunks);
+    worker.weights.reserve(vocab);
+    worker.sums.reserve(chunks);
+    worker.bins.reserve(Bins::kCount);
+    worker.candidates.reserve(vocab);
+  }
+}
+
+void sample(const KernelTable& kernels, ThreadPool& pool, const Logits& logits, const SamplingRules& rules, int32_t* ids,
+            SamplingScratch& scratch) {
+  pool.parallel_for(logits.rows,
+                    [&](size_t r, size_t worker) { ids[r] = sample_row(row_of(kernels, logits, r, scratch.worker(worker)), rules, r); });
 }
 
 void logprobs(const KernelTable& kernels, ThreadPool& pool, const Logits& logits, const int32_t* chosen, size_t num,
-              const LogprobFacts& facts) {
-  pool.parallel_for(logits.rows, [&](size_t r, size_t) { logprobs_row(row_of(kernels, logits, r), r, chosen[r], num, facts); });
+              const LogprobFacts& facts, SamplingScratch& scratch) {
+  pool.parallel_for(logits.rows, [&](size_t r, size_t worker) {
+    logprobs_row(row_of(kernels, logits, r, scratch.worker(worker)), r, chosen[r], num, facts);
+  });
 }
 
 }  // namespace octavo

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bindings/bindings.hpp"
+#include "counters.hpp"
 
 namespace octavo {
 namespace {
@@ -59,6 +60,13 @@ nb::ndarray<nb::numpy, float> run(Program& program, nb::object kv, Int32Vector t
   return nb::ndarray<nb::numpy, float>(buffer.data(), 2, shape, owner);
 }
 
+void reserve(Program& program, nb::object kv, size_t max_tokens, size_t max_logits, size_t max_seqs, size_t max_length) {
+  const std::vector<const KVStorage*> kv_storages = storages(kv);
+  const StepLimits limits{max_tokens, max_logits, max_seqs, max_length};
+  nb::gil_scoped_release release;
+  program.reserve(kv_storages, limits);
+}
+
 nb::ndarray<nb::numpy, float> read(const Program& program, int buffer) {
   auto out = new_array<float>({program.num_rows(buffer), program.buffer(buffer).columns});
   program.read(buffer, out.data());
@@ -81,11 +89,19 @@ std::vector<std::tuple<std::string, double, int64_t>> timings(const Program& pro
 }  // namespace
 
 void bind_program(nb::module_& m) {
+  m.def("counters", [] {
+    const Counters now = counters();
+    return std::make_tuple(now.allocations, now.allocated_bytes, now.programs, now.threads);
+  });
   nb::class_<Program>(m, "Program")
       .def(nb::init<const std::string&, std::shared_ptr<ThreadPool>>(), nb::arg("isa"), nb::arg("pool"))
       .def("add_buffer", &Program::add_buffer, nb::arg("kind"), nb::arg("columns"), nb::arg("rows"))
       .def("add_op", &add_op, nb::arg("kind"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("weights"), nb::arg("ints"),
            nb::arg("floats"))
+      .def("reserve", &reserve, nb::arg("kv").none(), nb::arg("max_tokens"), nb::arg("max_logits"), nb::arg("max_seqs"),
+           nb::arg("max_length"))
+      .def_prop_ro("reserved_bytes", &Program::reserved_bytes)
+      .def("touch", &Program::touch, nb::arg("offset"), nb::arg("count"), nb::call_guard<nb::gil_scoped_release>())
       .def("run", &run, nb::arg("kv").none(), nb::arg("token_ids").noconvert(), nb::arg("positions").noconvert(),
            nb::arg("query_start").noconvert(), nb::arg("seq_lens").noconvert(), nb::arg("block_tables").noconvert(),
            nb::arg("slot_mapping").noconvert(), nb::arg("logits_rows").noconvert())

@@ -28,9 +28,25 @@ const T* per_row(const char* name, const Array<T, 1>& array, const Logits& logit
   return array.data();
 }
 
+// What a call works in: the caller's scratch, or one of its own.
+class ScratchOrOwn {
+public:
+  ScratchOrOwn(SamplingScratch* scratch, const ThreadPool& pool) : own_(scratch == nullptr ? pool.num_threads() : 0), scratch_(scratch) {
+    if (scratch != nullptr && scratch->num_workers() < pool.num_threads())
+      throw std::invalid_argument("scratch: it was made for a pool of " + std::to_string(scratch->num_workers()) + " threads, not " +
+                                  std::to_string(pool.num_threads()));
+  }
+  SamplingScratch& get() { return scratch_ != nullptr ? *scratch_ : own_; }
+
+private:
+  SamplingScratch own_;
+  SamplingScratch* scratch_;
+};
+
 nb::ndarray<nb::numpy, int32_t> sample_rows(ThreadPool& pool, Array<float, 2> logits, Array<float, 1> temperature, Array<int32_t, 1> top_k,
                                             Array<float, 1> top_p, Array<float, 1> min_p, Array<uint64_t, 1> seeds,
-                                            Array<int32_t, 1> indices, const std::optional<std::string>& isa) {
+                                            Array<int32_t, 1> indices, const std::optional<std::string>& isa, SamplingScratch* scratch) {
+  ScratchOrOwn room(scratch, pool);
   const KernelTable& kernels = kernels_or_best(isa);
   const Logits rows = logits_of(logits);
   const SamplingRules rules{per_row("temperature", temperature, rows),
@@ -41,12 +57,13 @@ nb::ndarray<nb::numpy, int32_t> sample_rows(ThreadPool& pool, Array<float, 2> lo
                             per_row("indices", indices, rows)};
   auto ids = new_array<int32_t>({rows.rows});
   nb::gil_scoped_release release;
-  sample(kernels, pool, rows, rules, ids.data());
+  sample(kernels, pool, rows, rules, ids.data(), room.get());
   return ids;
 }
 
 nb::tuple logprob_rows(ThreadPool& pool, Array<float, 2> logits, Array<int32_t, 1> chosen, size_t num,
-                       const std::optional<std::string>& isa) {
+                       const std::optional<std::string>& isa, SamplingScratch* scratch) {
+  ScratchOrOwn room(scratch, pool);
   const KernelTable& kernels = kernels_or_best(isa);
   const Logits rows = logits_of(logits);
   const int32_t* ids = per_row("chosen", chosen, rows);
@@ -60,7 +77,7 @@ nb::tuple logprob_rows(ThreadPool& pool, Array<float, 2> logits, Array<int32_t, 
   auto top = new_array<float>({rows.rows, num}), of_chosen = new_array<float>({rows.rows});
   {
     nb::gil_scoped_release release;
-    logprobs(kernels, pool, rows, ids, num, {top_ids.data(), top.data(), of_chosen.data(), ranks.data()});
+    logprobs(kernels, pool, rows, ids, num, {top_ids.data(), top.data(), of_chosen.data(), ranks.data()}, room.get());
   }
   return nb::make_tuple(top_ids, top, of_chosen, ranks);
 }
@@ -68,9 +85,18 @@ nb::tuple logprob_rows(ThreadPool& pool, Array<float, 2> logits, Array<int32_t, 
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
+  nb::class_<SamplingScratch>(m, "SamplingScratch")
+      .def(
+          "__init__",
+          [](SamplingScratch* self, const ThreadPool& pool, size_t vocab) {
+            new (self) SamplingScratch(pool.num_threads());
+            self->reserve(vocab);
+          },
+          nb::arg("pool"), nb::arg("vocab"));
   m.def("sample", sample_rows, nb::arg("pool"), nb::arg("logits"), nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"),
-        nb::arg("min_p"), nb::arg("seeds"), nb::arg("indices"), nb::arg("isa") = nb::none());
-  m.def("logprobs", logprob_rows, nb::arg("pool"), nb::arg("logits"), nb::arg("chosen"), nb::arg("num"), nb::arg("isa") = nb::none());
+        nb::arg("min_p"), nb::arg("seeds"), nb::arg("indices"), nb::arg("isa") = nb::none(), nb::arg("scratch") = nb::none());
+  m.def("logprobs", logprob_rows, nb::arg("pool"), nb::arg("logits"), nb::arg("chosen"), nb::arg("num"), nb::arg("isa") = nb::none(),
+        nb::arg("scratch") = nb::none());
 }
 
 }  // namespace octavo

@@ -56,8 +56,9 @@ void check_sample(const Subject& subject, std::vector<float> logits) {
   const float top_p[kRows] = {1.0f, 1.0f, 1.0f, 0.9f, 0.5f, 1.0f}, min_p[kRows] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.2f};
   const uint64_t seed[kRows] = {1, 2, 3, 4, 5, 6};
   std::vector<int32_t> ids(kRows);
+  SamplingScratch scratch(subject.pool.num_threads());
   const SamplingRules rules{temperature, top_k, top_p, min_p, seed, index};
-  sample(subject.kernels, subject.pool, {logits.data(), kRows, kVocab}, rules, ids.data());
+  sample(subject.kernels, subject.pool, {logits.data(), kRows, kVocab}, rules, ids.data(), scratch);
   fingerprint(subject, "sampled", ids);
   const auto greedy = std::max_element(logits.begin(), logits.begin() + kVocab) - logits.begin();
   subject.report.hold(ids[0] == greedy, "greedy sampling");
@@ -68,7 +69,7 @@ void check_sample(const Subject& subject, std::vector<float> logits) {
     subject.report.hold(top_k[r] == 0 || larger < top_k[r], "top_k");
   }
   logits[3 * kVocab + 5] = std::numeric_limits<float>::quiet_NaN();
-  sample(subject.kernels, subject.pool, {logits.data(), kRows, kVocab}, rules, ids.data());
+  sample(subject.kernels, subject.pool, {logits.data(), kRows, kVocab}, rules, ids.data(), scratch);
   subject.report.hold(ids[3] == -1 && ids[0] == greedy, "sampling of a row with NaN");
 }
 
@@ -77,8 +78,9 @@ void check_logprobs(const Subject& subject, const std::vector<float>& logits) {
   const std::vector<int32_t> chosen = {0, 17, 500, 999, 1002, 3};
   std::vector<int32_t> top_ids(kRows * kTop), ranks(kRows);
   std::vector<float> top(kRows * kTop), own(kRows);
+  SamplingScratch scratch(subject.pool.num_threads());
   logprobs(subject.kernels, subject.pool, {logits.data(), kRows, kVocab}, chosen.data(), kTop,
-           {top_ids.data(), top.data(), own.data(), ranks.data()});
+           {top_ids.data(), top.data(), own.data(), ranks.data()}, scratch);
   for (size_t r = 0; r < kRows; ++r) {
     const float* row = &logits[r * kVocab];
     double sum = 0.0;

@@ -17,6 +17,10 @@ def supported_isas() -> list[str]:
     """Instruction sets this CPU can run, best first. x86: "avx512" (F, BW, VL, VNNI, BF16), "avx2" (with FMA, F16C); 64-bit Arm:
     "neon_i8mm" (I8MM, BF16), "neon_dotprod" (DOTPROD), "neon"; any: "generic"."""
 
+def counters() -> tuple[int, int, int, int]:
+    """Of this process since its start: how often the memory that weights, KV, programs and the sampler work in was taken from the system
+    or grew, and by how many bytes; programs made; threads of pools started."""
+
 class ThreadPool:
     """Pinned worker threads, created once; the calling thread is worker 0 and is not pinned. Workers spin briefly, then sleep."""
 
@@ -114,6 +118,14 @@ class Program:
         floats: Sequence[float],
     ) -> None:
         """Append an op. The kinds and their operands are listed in docs/native.md. Raises ValueError on a mismatch."""
+    def reserve(self, kv: KVStorage | Sequence[KVStorage] | None, max_tokens: int, max_logits: int, max_seqs: int, max_length: int) -> None:
+        """Make room for steps of up to so many tokens, logits rows and sequences, of up to ``max_length`` tokens each, over such ``kv``:
+        they allocate nothing then. What is there already stays where it is, if it is large enough."""
+    @property
+    def reserved_bytes(self) -> int:
+        """Of that room, what most steps use (logits of ``max_seqs`` rows), counted as one run of bytes."""
+    def touch(self, offset: int, count: int) -> None:
+        """Take bytes ``offset`` … ``offset + count - 1`` of ``reserved_bytes`` from the system, as KVStorage.touch_blocks does."""
     def run(
         self,
         kv: KVStorage | Sequence[KVStorage] | None,
@@ -134,6 +146,12 @@ class Program:
     def timings(self) -> list[tuple[str, float, int]]:
         """(op kind, seconds, calls) since timing was enabled."""
 
+class SamplingScratch:
+    """Memory that ``sample`` and ``logprobs`` work in, kept from call to call: for the threads of a pool (or fewer) and vocabularies of up
+    to ``vocab`` tokens, above which it grows. The loops of a pool run one after another, so calls from several threads may share it."""
+
+    def __init__(self, pool: ThreadPool, vocab: int) -> None: ...
+
 def sample(
     pool: ThreadPool,
     logits: F32Array,
@@ -144,14 +162,15 @@ def sample(
     seeds: npt.NDArray[np.uint64],
     indices: Int32Array,
     isa: str | None = None,
+    scratch: SamplingScratch | None = None,
 ) -> Int32Array:
     """One token id a row of ``logits`` [rows, vocab]; the rule is octavo.runner.sampling_reference's. All arrays are [rows].
 
-    -1 where the largest logit is not a finite number. ``isa`` None: the best one.
+    -1 where the largest logit is not a finite number. ``isa`` None: the best one. ``scratch`` None: its memory is taken for this call.
     """
 
 def logprobs(
-    pool: ThreadPool, logits: F32Array, chosen: Int32Array, num: int, isa: str | None = None
+    pool: ThreadPool, logits: F32Array, chosen: Int32Array, num: int, isa: str | None = None, scratch: SamplingScratch | None = None
 ) -> tuple[Int32Array, F32Array, F32Array, Int32Array]:
     """Log-softmax facts a row: the ``num`` likeliest ids (ties: lowest id first) and their log-probabilities [rows, num], then the
     chosen id's log-probability and rank [rows] (1 + the number of tokens with a higher logit)."""

@@ -57,6 +57,8 @@ class RequestOutput:
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     num_cached_tokens: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
+    """Seconds since the epoch at ``arrival``, and at the end also ``queued``, ``scheduled``, ``first_token`` and ``finished``. They are
+    read from a clock that nobody sets and dated once a request, so their differences hold."""
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True):
@@ -85,7 +87,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
     num_cached_tokens: int = 0
     error: str | None = None
     times: dict[str, float] | None = None
-    """With the last message: seconds since the epoch of ``queued``, ``scheduled``, ``first_token``, ``finished``."""
+    """With the last message: time.monotonic at ``queued``, ``scheduled``, ``first_token``, ``finished``."""
 
 
 class EngineCoreOutputs(msgspec.Struct, omit_defaults=True):
@@ -109,6 +111,17 @@ class KVWrites(msgspec.Struct, array_like=True):
     clipped_v: list[int]
 
 
+class ResourceCounts(msgspec.Struct, array_like=True, frozen=True):
+    """What an engine's process has made since its start of what is dear to make; serving is to make none of it."""
+
+    allocations: int = 0
+    """Times that memory which weights, KV, programs and the sampler work in was taken from the system, or grew."""
+    allocated_bytes: int = 0
+    programs: int = 0
+    threads: int = 0
+    """That compute."""
+
+
 class EngineStats(msgspec.Struct, omit_defaults=True):
     """The engine after a step: gauges as they stand, counters as totals since the start."""
 
@@ -121,7 +134,7 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     """Why the head of the queue did not start in the last step (octavo.scheduler.step.WaitReason); "" if nobody waits."""
     steps: int = 0
     last_step_time: float = 0.0
-    """Seconds since the epoch."""
+    """On the clock of requests' arrival times."""
     step_seconds: float = 0.0
     """Total time in steps; ``native_seconds`` of it in native code."""
     native_seconds: float = 0.0
@@ -169,3 +182,6 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     seat_wait_s: float = 0.0
     kv_writes: KVWrites | None = None
     """None where K and V have no scales."""
+    resources: ResourceCounts = ResourceCounts()
+    resources_at_ready: ResourceCounts = ResourceCounts()
+    """What ``resources`` were when the engine was ready."""

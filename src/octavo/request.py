@@ -24,12 +24,12 @@ class EngineCoreRequest(msgspec.Struct, omit_defaults=True):
     sampling_params: SamplingParams
     """``seed`` is set and ``max_tokens`` is a number by now."""
     output_token_ids: list[int] = msgspec.field(default_factory=list)
-    arrival_time: float = msgspec.field(default_factory=time.time)
-    """Seconds since the epoch."""
+    arrival_time: float = msgspec.field(default_factory=time.monotonic)
+    """Seconds of time.monotonic, which all processes of a machine share: setting the machine's clock moves no order and no deadline."""
     priority: int = 0
     """Lower is served first, as in vLLM."""
     deadline: float | None = None
-    """Seconds since the epoch after which nobody wants it: it ends then, wherever it is."""
+    """On the same clock: after it nobody wants the request, which ends then, wherever it is."""
     cache_salt: str | None = None
     """Requests share prefix-cache blocks only with requests of the same salt."""
     adapter: str | None = None
@@ -94,7 +94,7 @@ class Request:
         """Prompt tokens computed or found, the first time."""
         self.num_prompt_logprobs_sent = 0
         self.waiting_since = 0.0
-        """Seconds since the epoch: when it was added, or preempted last."""
+        """When it was added, or preempted last; this and the next two on the scheduler's clock."""
         self.scheduled_time: float | None = None
         self.first_token_time: float | None = None
 

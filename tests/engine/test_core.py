@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -54,6 +55,25 @@ def summary(got: dict[str, list[EngineCoreOutput]]) -> dict[str, tuple]:
         )
         for request_id, outputs in got.items()
     }
+
+
+def test_setting_the_machines_clock_ends_no_request_and_changes_no_order(make_args, monkeypatch):
+    """Deadlines and arrivals are on a clock that nobody sets."""
+    core = EngineCore(make_args([["a", "b", "c"]], max_num_seqs=1))
+    params = SamplingParams(max_tokens=3, seed=0)
+    now = time.monotonic()
+    core.add_request(EngineCoreRequest("first", [1], params, deadline=now + 60))
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 86400)
+    core.add_request(EngineCoreRequest("second", [2], params, deadline=time.monotonic() + 60))
+    monkeypatch.setattr(time, "time", lambda: real() - 86400)
+    core.add_request(EngineCoreRequest("third", [3], params, deadline=time.monotonic() + 60))
+    got = run(core)
+    assert [tokens(outputs) for outputs in got.values()] == [tokens(got["first"])] * 3
+    assert list(got) == ["first", "second", "third"]
+    times = [outputs[-1].times for outputs in got.values()]
+    assert all(t["queued"] <= t["scheduled"] <= t["first_token"] <= t["finished"] for t in times)
+    assert now <= times[0]["queued"] and times[-1]["finished"] <= time.monotonic()
 
 
 def test_step_is_schedule_execute_update(make_args):

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from octavo.kv.usage import GroupUsage, KVUsage
 from octavo.metrics.engine import EngineCollector
-from octavo.outputs import EngineStats, KVWrites
+from octavo.outputs import EngineStats, KVWrites, ResourceCounts
 from support.simulation import Simulation
 
 LABELS = {"model_name": "m"}
@@ -46,6 +46,19 @@ def test_gauges_and_counters_follow_the_stats() -> None:
     assert registry.get_sample_value("octavo_oldest_waiting_seconds", LABELS | {"reason": "none"}) == 1.5
     assert registry.get_sample_value("octavo_engine_info", {"isa": "avx2"}) == 1
     assert registry.get_sample_value("octavo_startup_phase_seconds", LABELS | {"phase": "load"}) == 0.5
+
+
+def test_what_was_made_before_and_while_serving_is_told_apart() -> None:
+    stats = EngineStats(resources_at_ready=ResourceCounts(10, 5000, 1, 2), resources=ResourceCounts(13, 9000, 1, 2))
+    registry = CollectorRegistry()
+    registry.register(EngineCollector("m", lambda: stats, {}, {}))
+    names = ("native_allocations", "native_allocated_bytes", "programs_built", "threads_started")
+
+    def values(when: str) -> list[float | None]:
+        return [registry.get_sample_value(f"octavo_{name}_total", LABELS | {"when": when}) for name in names]
+
+    assert values("start") == [10, 5000, 1, 2]
+    assert values("serving") == [3, 4000, 0, 0]
 
 
 def uses(lengths: list[int], num_blocks: int) -> tuple[float, float]:

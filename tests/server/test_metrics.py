@@ -22,7 +22,8 @@ GOLDEN = {
         prefix_cache_disk_hits prefix_cache_disk_spilled_blocks prefix_cache_disk_dropped_blocks prefix_cache_disk_corrupt_files
         kv_moved_blocks kv_swapped_out_blocks kv_swapped_in_blocks engine_step_seconds engine_native_seconds request_success
         engine_schedule_seconds engine_transfer_seconds engine_gc_seconds engine_idle_seconds server_gc_seconds
-        engine_predicted_step_seconds engine_predicted_steps_observed_seconds engine_step_prediction_error_seconds requests_refused""",
+        engine_predicted_step_seconds engine_predicted_steps_observed_seconds engine_step_prediction_error_seconds requests_refused
+        native_allocations native_allocated_bytes programs_built threads_started""",
     "histogram": """time_to_first_token_seconds inter_token_latency_seconds request_time_per_output_token_seconds
         e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds request_decode_time_seconds
         request_inference_time_seconds request_prompt_tokens request_generation_tokens""",

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.config import EngineArgs
-from octavo.outputs import TokenLogprobs
+from octavo.outputs import ResourceCounts, TokenLogprobs
 from octavo.runner.interface import LayerGroup, RunnerInfo
 from octavo.runner.sampler import Sampler
 from octavo.runner.sampling_state import SamplingState
@@ -87,6 +87,9 @@ class ScriptedRunner:
 
     def allocate_kv(self, num_blocks: list[int]) -> None:
         self._slots = np.full((num_blocks[0] * self.block_size, 2), -1, np.int64)
+
+    def resources(self) -> ResourceCounts:
+        return ResourceCounts()
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
         self._misbehave()

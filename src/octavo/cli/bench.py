@@ -131,9 +131,12 @@ def _measure(
             raise InvalidRequestError(f"{flag('max_model_len')} = {info.max_model_len}: {limit}", field="max_model_len")
         with alone(wait):
             result = run(Driver(engine), info)
+        stats = engine.stats()
     finally:
         engine.shutdown()
-    facts = {"model": args.model, "isa": info.isa, "num_threads": info.num_threads, "numerics_id": info.numerics_id}
+    made = stats.resources.allocations - stats.resources_at_ready.allocations
+    facts: dict[str, Any] = {"model": args.model, "isa": info.isa, "num_threads": info.num_threads, "numerics_id": info.numerics_id}
+    facts["allocations_after_ready"] = made
     threads = "1 thread" if info.num_threads == 1 else f"{info.num_threads} threads"
     _report(name, f"{args.model} · {info.isa} · {threads}", {**result, **facts}, output)
 

@@ -91,6 +91,8 @@ class EngineCore:
                 scheduler = self.scheduler
                 calibrate(scheduler.pacer.cost, self.runner, self.kv, scheduler.config, runner_info.vocab_size)
         self.info = _describe(args, runner_info, plan, phases)
+        self._resources_at_ready = self.runner.resources()
+        self._log.ready(self.stats())
 
     @property
     def has_unfinished_requests(self) -> bool:
@@ -140,6 +142,7 @@ class EngineCore:
         stats = self.scheduler.stats()
         self._clock.tell(stats)
         stats.kv_writes = self._kv_writes
+        stats.resources, stats.resources_at_ready = self.runner.resources(), self._resources_at_ready
         return stats
 
     def kv_usage(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ class Start(msgspec.Struct, tag="start"):
     args: dict[str, Any]
     """Of EngineArgs."""
     launched: float
-    """Seconds since the epoch at which the process was asked for."""
+    """time.monotonic when the process was asked for."""
 
 
 class Add(msgspec.Struct, tag="add"):

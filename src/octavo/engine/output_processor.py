@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable
 from enum import StrEnum
@@ -171,7 +172,8 @@ class RequestState:
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
         if prepared.params.prompt_logprobs is not None:
             self._prompt_logprobs = [None]
-        self._metrics: dict[str, float] = {"arrival": prepared.children[0].arrival_time}
+        self._epoch = time.time() - time.monotonic()
+        self._metrics = {"arrival": self._epoch + prepared.children[0].arrival_time}
 
     @property
     def finished(self) -> bool:
@@ -188,7 +190,7 @@ class RequestState:
         if self._prompt_logprobs is not None and output.new_prompt_logprobs:
             self._prompt_logprobs += [logprob_dict(entry, self._tokenizer) for entry in output.new_prompt_logprobs]
         if output.times:
-            self._metrics |= output.times
+            self._metrics |= {name: self._epoch + at for name, at in output.times.items()}
         self.completions[index].update(output)
 
     def take(self, kind: OutputKind) -> RequestOutput | None:

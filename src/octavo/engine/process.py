@@ -89,7 +89,7 @@ def main() -> int:
 def _start(channel: _Channel) -> EngineCore | None:
     """The engine, announced as ready; or None, and the reason sent."""
     start = _await_start(channel)
-    booted = time.time() - start.launched
+    booted = time.monotonic() - start.launched
     try:
         core = EngineCore(EngineArgs(**start.args), earlier_phases={"process": booted})
     except OctavoError as error:

@@ -70,7 +70,7 @@ class EngineProcess:
         self._from_engine = _socket(self._context, zmq.PULL)
         self._from_engine.bind(messages.address(self._directory, messages.FROM_ENGINE_SOCKET))
         self._receiver: zmq.asyncio.Socket | None = None
-        launched = time.time()
+        launched = time.monotonic()
         command = [sys.executable, "-m", "octavo.engine.process", self._directory]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2)
         self._to_engine.send(messages.encode(messages.Start(dataclasses.asdict(args), launched)))

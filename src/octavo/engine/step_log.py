@@ -63,6 +63,8 @@ class StepRecord(msgspec.Struct, gc=False, kw_only=True):
     """Why the head of the queue did not start."""
     preemptions: int = 0
     """Of this step."""
+    allocations: int = 0
+    """Times that native memory was taken from the system, or grew."""
     moved_blocks: int = 0
     """By compaction, before this step."""
     saved_blocks: int = 0
@@ -87,6 +89,10 @@ class StepLog:
         self._stats: deque[EngineStats] = deque(maxlen=LENGTH)
         """After each of the last records."""
         self._before = EngineStats()
+
+    def ready(self, stats: EngineStats) -> None:
+        """The engine as it begins: what its start took belongs to no step."""
+        self._before = stats
 
     def add(
         self, step: int, time: float, times: StepTimes, demand: StepDemand, sampled: int, transfers: Sequence[Transfer], stats: EngineStats
@@ -117,6 +123,7 @@ class StepLog:
             waiting=stats.waiting,
             waiting_reason=stats.waiting_reason,
             preemptions=preemptions,
+            allocations=stats.resources.allocations - before.resources.allocations,
             kv_usage=kv["held_of_total"],
         )
         if len(groups) == 1:

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from octavo.metrics.requests import PREFIX
-from octavo.outputs import EngineStats, KVWrites
+from octavo.outputs import EngineStats, KVWrites, ResourceCounts
 
 _GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("num_requests_running", "Sequences in the running batch.", lambda s: s.running),
@@ -61,6 +61,12 @@ _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("engine_gc_seconds", "Time of the engine process in Python's garbage collector.", lambda s: s.gc_seconds),
     ("engine_idle_seconds", "Time of the engine without a request, up to the last one that came.", lambda s: s.idle_seconds),
 )
+_RESOURCES: tuple[tuple[str, str, Callable[[ResourceCounts], int]], ...] = (
+    ("native_allocations", "Times that memory for weights, KV, programs and sampling was taken or grew", lambda r: r.allocations),
+    ("native_allocated_bytes", "Bytes so taken", lambda r: r.allocated_bytes),
+    ("programs_built", "Programs built", lambda r: r.programs),
+    ("threads_started", "Compute threads started", lambda r: r.threads),
+)
 _KV_UNITS = {
     "slots": "KV slots (one token's place in all layers of the group)",
     "blocks": "KV blocks",
@@ -96,6 +102,7 @@ class EngineCollector(Collector):
         yield self._oldest_waiting(stats)
         for name, doc, value in _COUNTERS:
             yield self._labelled(CounterMetricFamily(PREFIX + name, doc, labels=["model_name"]), value(stats))
+        yield from self._resources(stats)
         yield from self._pools(stats.kv.get("groups", ()))
         yield from self._kv_writes(stats.kv_writes)
         for name, labels in self._facts.items():
@@ -115,6 +122,14 @@ class EngineCollector(Collector):
         family = GaugeMetricFamily(PREFIX + "oldest_waiting_seconds", doc, labels=["model_name", "reason"])
         family.add_metric([self._model_name, stats.waiting_reason or "none"], stats.oldest_waiting_s)
         return family
+
+    def _resources(self, stats: EngineStats) -> Iterator[Metric]:
+        """What was made before the engine was ready, and what while it served: which is to be nothing."""
+        for name, doc, value in _RESOURCES:
+            family = CounterMetricFamily(PREFIX + name, f"{doc}: before the engine was ready, and since.", labels=["model_name", "when"])
+            family.add_metric([self._model_name, "start"], value(stats.resources_at_ready))
+            family.add_metric([self._model_name, "serving"], value(stats.resources) - value(stats.resources_at_ready))
+            yield family
 
     def _pools(self, groups: list[dict[str, Any]]) -> Iterator[Metric]:
         """Each layer group's pool by itself, in slots, blocks and bytes: what they are used for, as octavo.kv.usage tells it apart."""

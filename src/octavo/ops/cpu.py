@@ -58,6 +58,14 @@ class CpuExecutor:
             for group, (layers, count) in enumerate(zip(self.groups, num_blocks, strict=True))
         ]
 
+    def reserve(self, max_tokens: int, max_seqs: int, max_length: int) -> None:
+        """Make room for the largest step over the KV allocated: any of its tokens may want logits (prompt logprobs)."""
+        self._native.reserve(self._kv, max_tokens, max_tokens, max_seqs, max_length)
+
+    def room(self) -> _native.Program:
+        """Whose ``reserved_bytes`` may be touched before steps use them."""
+        return self._native
+
     def kv_counts(self) -> npt.NDArray[np.uint64]:
         """As _native.KVStorage.counts, of each layer of the model."""
         counts = np.zeros((len(self._layers), 5), np.uint64)

@@ -17,9 +17,10 @@ from octavo.models.config import ModelConfig
 from octavo.ops.cpu import CpuExecutor
 from octavo.ops.kv_format import KVFormat
 from octavo.ops.spec import F32Array, Int32Array, Parameter, StepInputs
-from octavo.ops.threads import choose_cpus
+from octavo.ops.threads import cgroup_cpus, choose_cpus
+from octavo.outputs import ResourceCounts
 from octavo.runner.loading import LoadedModel
-from octavo.runner.prefault import Prefault
+from octavo.runner.prefault import Prefault, Region
 from octavo.runner.sampler import Sampler
 from octavo.weights.formats import Weight
 
@@ -35,7 +36,7 @@ def build_cpu(args: EngineArgs, loaded: LoadedModel) -> tuple[CpuBackend, Sample
         vectors = {name: vector(weight) for name, weight in loaded.weights.items() if len(weight.shape) == 1}
     with loaded.phases("build program"):
         executor = CpuExecutor(loaded.model, matrices, vectors, isa=isa, pool=pool, eager=args.enforce_eager)
-    return CpuBackend(executor, matrices, pool, loaded), Sampler(pool, isa)
+    return CpuBackend(executor, matrices, pool, loaded), Sampler(pool, isa, loaded.config.vocab_size)
 
 
 def choose_isa(args: EngineArgs) -> str:
@@ -78,9 +79,17 @@ class CpuBackend:
     def allocate_kv(self, num_blocks: list[int], block_size: int, format: KVFormat) -> None:
         self._executor.allocate_kv(num_blocks, block_size, format)
 
-    def prefault_kv(self, num_blocks: list[int]) -> None:
-        """Take the KV pool's memory from the system, in the background."""
-        self._prefault = Prefault(self._executor.kv_storages(), num_blocks)
+    def reserve(self, max_tokens: int, max_seqs: int, max_length: int) -> None:
+        self._executor.reserve(max_tokens, max_seqs, max_length)
+
+    def prefault(self, num_blocks: list[int]) -> None:
+        """What steps work in first, then the KV pool."""
+        room = self._executor.room()
+        pools = [Region(s.touch_blocks, n, s.block_bytes) for s, n in zip(self._executor.kv_storages(), num_blocks, strict=True)]
+        self._prefault = Prefault([Region(room.touch, room.reserved_bytes, 1), *pools], cgroup_cpus())
+
+    def resources(self) -> ResourceCounts:
+        return ResourceCounts(*_native.counters())
 
     def kv_counts(self) -> npt.NDArray[np.uint64]:
         return self._executor.kv_counts()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from octavo.ops.spec import StepInputs
 from octavo.runner.sampling_state import SamplingState
+from octavo.runner.step_arrays import StepArrays, widened
 from octavo.scheduler.output import NewRequestData, RunningRequestData, SchedulerOutput
 
 Int32Array = npt.NDArray[np.int32]
@@ -29,11 +30,15 @@ class Row:
     num_blocks: list[int]
     """Per layer group."""
     num_prompt_logprobs_sent: int = 0
+    place: int = -1
+    """Its row of the step's block tables."""
+    changed: bool = False
+    """Since the blocks were copied there."""
 
 
 @dataclass(slots=True)
 class StepBatch:
-    """One step, laid out: the program's inputs, and which logits row is whose."""
+    """One step, laid out: the program's inputs, and which logits row is whose. Valid until the next one is laid out."""
 
     inputs: StepInputs
     sampling: list[Row] = field(default_factory=list)
@@ -47,7 +52,8 @@ class StepBatch:
 class InputBatch:
     """Rows of up to ``max_num_seqs`` requests. Mutated by one thread."""
 
-    def __init__(self, max_num_seqs: int, max_model_len: int, block_size: int, num_groups: int) -> None:
+    def __init__(self, max_num_seqs: int, max_model_len: int, block_size: int, num_groups: int, max_num_tokens: int = 0) -> None:
+        """``max_num_tokens``: of one step, for which room is made at once."""
         self.block_size = block_size
         self.max_model_len = max_model_len
         self._rows: dict[str, Row] = {}
@@ -56,6 +62,7 @@ class InputBatch:
         self._tokens = np.zeros((max_num_seqs, columns), np.int32)
         self._num_tokens = np.zeros(max_num_seqs, np.int32)
         self._blocks = [np.zeros((max_num_seqs, -(-columns // block_size)), np.int32) for _ in range(num_groups)]
+        self._step = StepArrays(max_num_seqs, max_num_tokens, block_size, self._blocks)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -73,8 +80,9 @@ class InputBatch:
         for running in scheduled.running:
             self._append_blocks(self._rows[running.request_id], running)
         for moved in scheduled.moved:
-            index = self._rows[moved.request_id].index
-            self._blocks[moved.group][index, moved.first : moved.first + len(moved.block_ids)] = moved.block_ids
+            row = self._rows[moved.request_id]
+            self._blocks[moved.group][row.index, moved.first : moved.first + len(moved.block_ids)] = moved.block_ids
+            row.changed = True
 
     def append_token(self, row: Row, token_id: int) -> None:
         """A token was sampled: it is the row's last one from now on."""
@@ -91,27 +99,16 @@ class InputBatch:
         counts = np.fromiter(scheduled.num_scheduled_tokens.values(), np.int32, len(rows))
         computed = _num_computed(scheduled)
         first = np.fromiter((computed[row.request_id] for row in rows), np.int32, len(rows))
-        indices = np.fromiter((row.index for row in rows), np.int32, len(rows))
-        query_start = np.zeros(len(rows) + 1, np.int32)
-        np.cumsum(counts, out=query_start[1:])
-        owner = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
-        positions = np.arange(query_start[-1], dtype=np.int32) - query_start[owner] + first[owner]
-        seq_lens = first + counts
-        tables = [self._tables(blocks, indices, seq_lens) for blocks in self._blocks]
-        size = self.block_size
-        inputs = StepInputs(
-            token_ids=self._tokens[indices[owner], positions],
-            positions=positions,
-            query_start=query_start,
-            seq_lens=seq_lens,
-            block_tables=tables,
-            slot_mapping=[table[owner, positions // size] * np.int32(size) + positions % size for table in tables],
-            logits_rows=np.zeros(0, np.int32),
-            block_size=size,
-        )
-        return self._want_logits(StepBatch(inputs), rows, first)
+        indices = np.fromiter((row.index for row in rows), np.intp, len(rows))
+        inputs = self._step.lay_out(rows, counts, first, indices, self._tokens, self._blocks)
+        samples = inputs.seq_lens == self._num_tokens[indices]
+        if any(row.state.params.prompt_logprobs is not None for row in rows):
+            return self._score_prompts(StepBatch(inputs), rows, first, samples.tolist())
+        inputs.logits_rows = inputs.query_start[1:][samples] - np.int32(1)
+        sampling = [row for row, last in zip(rows, samples.tolist(), strict=True) if last]
+        return StepBatch(inputs, sampling, list(range(len(sampling))))
 
-    def _want_logits(self, batch: StepBatch, rows: Sequence[Row], first: Int32Array) -> StepBatch:
+    def _score_prompts(self, batch: StepBatch, rows: Sequence[Row], first: Int32Array, samples: list[bool]) -> StepBatch:
         """Choose the rows whose logits are needed: a request's last token if it samples, and prompt tokens to be scored."""
         inputs = batch.inputs
         wanted: list[int] = []
@@ -124,16 +121,12 @@ class InputBatch:
                     place = slice(len(wanted), len(wanted) + high - low)
                     batch.prompts.append((row, place, self._tokens[row.index, low + 1 : high + 1].copy()))
                     wanted.extend(range(start + low - int(first[i]), start + high - int(first[i])))
-            if seq_len == self._num_tokens[row.index]:
+            if samples[i]:
                 batch.sampling.append(row)
                 batch.sample_rows.append(len(wanted))
                 wanted.append(end - 1)
         inputs.logits_rows = np.asarray(wanted, np.int32)
         return batch
-
-    def _tables(self, blocks: Int32Array, indices: Int32Array, seq_lens: Int32Array) -> Int32Array:
-        columns = -(-int(seq_lens.max(initial=1)) // self.block_size)
-        return np.ascontiguousarray(blocks[indices, :columns])
 
     def _add(self, new: NewRequestData) -> None:
         state = SamplingState.from_request(new)
@@ -154,22 +147,17 @@ class InputBatch:
         start = row.num_blocks[group]
         end = start + len(blocks)
         if end > self._blocks[group].shape[1]:
-            self._blocks[group] = _widened(self._blocks[group], end)
+            self._blocks[group] = widened(self._blocks[group], end)
         self._blocks[group][row.index, start:end] = blocks
         row.num_blocks[group] = end
+        row.changed = True
 
     def _reserve(self, num_tokens: int) -> None:
         if num_tokens > self._tokens.shape[1]:
-            self._tokens = _widened(self._tokens, num_tokens)
+            self._tokens = widened(self._tokens, num_tokens)
 
 
 def _num_computed(scheduled: SchedulerOutput) -> dict[str, int]:
     computed = {new.request_id: new.num_computed_tokens for new in scheduled.new}
     computed.update((running.request_id, running.num_computed_tokens) for running in scheduled.running)
     return computed
-
-
-def _widened(array: Int32Array, columns: int) -> Int32Array:
-    wider = np.zeros((array.shape[0], max(columns, 2 * array.shape[1])), np.int32)
-    wider[:, : array.shape[1]] = array
-    return wider

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from octavo.config import EngineArgs
+from octavo.outputs import ResourceCounts
 from octavo.scheduler.output import RunnerOutput, SchedulerOutput
 
 
@@ -64,7 +65,10 @@ class Runner(Protocol):
         """Facts about the loaded model; may be called before ``allocate_kv``."""
 
     def allocate_kv(self, num_blocks: list[int]) -> None:
-        """Allocate KV storage, per group; called once, before the first ``execute``."""
+        """Allocate KV storage, per group, and whatever else the largest step needs; called once, before the first ``execute``."""
+
+    def resources(self) -> ResourceCounts:
+        """What this process has made so far. Called every step."""
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
         """Run one step. Never raises for one request's sake (see RunnerOutput.errors)."""

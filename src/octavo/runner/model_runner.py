@@ -14,7 +14,7 @@ import numpy.typing as npt
 from octavo.config import EngineArgs
 from octavo.ops.kv_format import KVFormat
 from octavo.ops.spec import F32Array, StepInputs
-from octavo.outputs import KVWrites, TokenLogprobs
+from octavo.outputs import KVWrites, ResourceCounts, TokenLogprobs
 from octavo.runner.input_batch import InputBatch, StepBatch
 from octavo.runner.interface import RunnerInfo
 from octavo.runner.kv_advice import KVAdvice, say_what_is_missing
@@ -35,8 +35,14 @@ class Executor(BlockMover, Protocol):
     def allocate_kv(self, num_blocks: list[int], block_size: int, format: KVFormat) -> None:
         """Storage for each layer group."""
 
-    def prefault_kv(self, num_blocks: list[int]) -> None:
-        """Take the memory of that storage from the system, in the background."""
+    def reserve(self, max_tokens: int, max_seqs: int, max_length: int) -> None:
+        """Make room for the largest step: so many tokens and sequences, which have at most ``max_length`` tokens each."""
+
+    def prefault(self, num_blocks: list[int]) -> None:
+        """Take the memory of that room and that storage from the system, in the background."""
+
+    def resources(self) -> ResourceCounts:
+        """See octavo.runner.interface.Runner."""
 
     def kv_counts(self) -> npt.NDArray[np.uint64]:
         """What writing 8-bit K and V met, by layer: as _native.KVStorage.counts."""
@@ -66,7 +72,8 @@ class ModelRunner:
         self._executor, self._sampler = self._build(loaded)
         self._info = self._describe(loaded)
         loaded.close()
-        self._batch = InputBatch(args.max_num_seqs, self._info.max_model_len, args.block_size, len(self._info.groups))
+        num_groups, length = len(self._info.groups), self._info.max_model_len
+        self._batch = InputBatch(args.max_num_seqs, length, args.block_size, num_groups, args.max_num_batched_tokens)
 
     def _build(self, loaded: LoadedModel) -> tuple[Executor, Sampler]:
         from octavo.runner.cpu_backend import build_cpu
@@ -106,9 +113,16 @@ class ModelRunner:
         return self._info
 
     def allocate_kv(self, num_blocks: list[int]) -> None:
-        self._executor.allocate_kv(num_blocks, self._args.block_size, self._kv_format)
-        if self._args.kv_prefault:
-            self._executor.prefault_kv(num_blocks)
+        args = self._args
+        self._executor.allocate_kv(num_blocks, args.block_size, self._kv_format)
+        most_tokens = min(args.max_num_batched_tokens, min(num_blocks) * args.block_size)  # each has a slot of its own in every group
+        self._executor.reserve(most_tokens, min(args.max_num_seqs, most_tokens), self._info.max_model_len)
+        self._sampler.reserve(min(args.max_num_seqs, most_tokens))
+        if args.kv_prefault:
+            self._executor.prefault(num_blocks)
+
+    def resources(self) -> ResourceCounts:
+        return self._executor.resources()
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
         output = RunnerOutput(scheduled.step_id)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from octavo.ops.kv_format import KVFormat
 from octavo.ops.reference import ReferenceKV, ReferenceOps
 from octavo.ops.spec import F32Array, Int32Array, StepInputs
+from octavo.outputs import ResourceCounts
 from octavo.runner.loading import LoadedModel
 from octavo.weights.dequantize import dequantize
 from octavo.weights.formats import WeightFormat
@@ -38,8 +39,14 @@ class ReferenceExecutor:
         self._kv = ReferenceKV(self._model.kv_layers(), num_blocks, format, block_size)
         self._ops = ReferenceOps(self._matrices, self._kv, self._modes)
 
-    def prefault_kv(self, num_blocks: list[int]) -> None:
-        """Nothing: numpy has the memory by then."""
+    def reserve(self, max_tokens: int, max_seqs: int, max_length: int) -> None:
+        """Nothing: numpy takes memory as it goes."""
+
+    def prefault(self, num_blocks: list[int]) -> None:
+        """Nothing: numpy has the memory of KV by then."""
+
+    def resources(self) -> ResourceCounts:
+        return ResourceCounts()
 
     def kv_counts(self) -> npt.NDArray[np.uint64]:
         return self._kv.counts

@@ -39,26 +39,47 @@ class SamplerOutput:
 class Sampler:
     """Samples one token a row. Log-probabilities are of the model's own logits, before any mask, bias, penalty or temperature."""
 
-    def __init__(self, pool: ThreadPool | None = None, isa: str | None = None) -> None:
-        """With a thread pool the native kernels of ``isa`` (None: the best) sample; without one the reference does, slowly."""
+    def __init__(self, pool: ThreadPool | None = None, isa: str | None = None, vocab_size: int = 0) -> None:
+        """With a thread pool the native kernels of ``isa`` (None: the best) sample; without one the reference does, slowly.
+
+        Memory is kept for ``vocab_size`` tokens. Used by one thread.
+        """
         self._choose: Callable[[F32Array, Sequence[SamplingState]], list[int]] = _choose_reference
         self._facts: Callable[[F32Array, Int32Array, int], LogprobFacts] = sampling_reference.logprobs
         self._native_seconds = 0.0
+        self._vocab_size = vocab_size
+        self._copies = np.empty((0, vocab_size), np.float32)
         if pool is not None:
-            self._use_native(pool, isa)
+            self._use_native(pool, isa, vocab_size)
+
+    def reserve(self, max_rows: int) -> None:
+        """Make room for copies of so many rows: of logits that penalties and masks change, or of some of a step's rows."""
+        self._copies = np.empty((max_rows, self._vocab_size), np.float32)
 
     def sample(self, logits: F32Array, rows: Sequence[SamplingState]) -> SamplerOutput:
         """Sample from ``logits`` [rows, V], which are not changed; ``rows`` get no token appended here."""
         self._native_seconds = 0.0
         adjusted = logits
         if any(state.adjusts for state in rows):
-            adjusted = logits.copy()
+            adjusted = self._room(logits, len(rows))
+            np.copyto(adjusted, logits)
             for row, state in zip(adjusted, rows, strict=True):
                 if state.adjusts:
                     state.adjust(row)
         token_ids = self._choose(adjusted, rows)
         errors = {row: _why_nothing(adjusted[row]) for row, token in enumerate(token_ids) if token < 0}
         return SamplerOutput(token_ids, self._logprobs(logits, rows, token_ids), errors, self._native_seconds)
+
+    def pick(self, logits: F32Array, rows: Sequence[int]) -> F32Array:
+        """``rows`` of ``logits``: a view where it may be, else a copy that the next call overwrites."""
+        if len(rows) == len(logits):
+            return logits
+        return np.take(logits, rows, axis=0, out=self._room(logits, len(rows)), mode="clip")  # "raise" would copy once more
+
+    def _room(self, logits: F32Array, num_rows: int) -> F32Array:
+        if num_rows > len(self._copies) or logits.shape[1] != self._copies.shape[1]:
+            self._copies = np.empty((num_rows, logits.shape[1]), np.float32)
+        return self._copies[:num_rows]
 
     def prompt_logprobs(self, logits: F32Array, token_ids: Sequence[int], num: int) -> list[TokenLogprobs]:
         """Log-probabilities of prompt tokens: row i of ``logits`` [rows, V] is what the model expected where ``token_ids[i]`` stands."""
@@ -71,24 +92,26 @@ class Sampler:
         if asking:
             counts = [rows[i].params.logprobs or 0 for i in asking]
             chosen = np.array([token_ids[i] for i in asking], np.int32)
-            facts = self._facts(logits if len(asking) == len(rows) else logits[asking], chosen, max(counts))
+            facts = self._facts(self.pick(logits, asking), chosen, max(counts))
             for i, entry in zip(asking, _pack(chosen, facts, counts), strict=True):
                 found[i] = entry
         return found
 
-    def _use_native(self, pool: ThreadPool, isa: str | None) -> None:
+    def _use_native(self, pool: ThreadPool, isa: str | None, vocab_size: int) -> None:
         from octavo import _native
 
+        rules, scratch = _Rules(), _native.SamplingScratch(pool, vocab_size)
+
         def choose(logits: F32Array, rows: Sequence[SamplingState]) -> list[int]:
-            arguments = _rule_arrays(rows)
+            arguments = rules.of(rows)
             start = time.perf_counter()
-            ids: list[int] = _native.sample(pool, logits, *arguments, isa).tolist()
+            ids: list[int] = _native.sample(pool, logits, *arguments, isa, scratch).tolist()
             self._native_seconds += time.perf_counter() - start
             return ids
 
         def facts(logits: F32Array, chosen: Int32Array, num: int) -> LogprobFacts:
             start = time.perf_counter()
-            found = _native.logprobs(pool, logits, chosen, num, isa)
+            found = _native.logprobs(pool, logits, chosen, num, isa, scratch)
             self._native_seconds += time.perf_counter() - start
             return found
 
@@ -103,7 +126,7 @@ def _why_nothing(row: F32Array) -> str:
 def _choose_reference(logits: F32Array, rows: Sequence[SamplingState]) -> list[int]:
     """What ``octavo._native.sample`` does, row by row."""
     chosen = np.argmax(logits, axis=1)
-    for i, rule in enumerate(zip(*(values.tolist() for values in _rule_arrays(rows)), strict=True)):
+    for i, rule in enumerate(zip(*(values.tolist() for values in _Rules().of(rows)), strict=True)):
         if not np.isfinite(logits[i, chosen[i]]):
             chosen[i] = -1
         elif not rows[i].params.greedy:
@@ -111,10 +134,21 @@ def _choose_reference(logits: F32Array, rows: Sequence[SamplingState]) -> list[i
     return [int(token) for token in chosen]
 
 
-def _rule_arrays(
-    rows: Sequence[SamplingState],
-) -> tuple[F32Array, Int32Array, F32Array, F32Array, npt.NDArray[np.uint64], Int32Array]:
-    """temperature, top_k, top_p, min_p, seeds, indices: the arguments of ``octavo._native.sample``."""
+class _Rules:
+    """The arguments of ``octavo._native.sample``; while a batch stays the same, only the indices are made anew."""
+
+    def __init__(self) -> None:
+        self._rows: list[SamplingState] = []
+        self._arrays = _rule_arrays([])
+
+    def of(self, rows: Sequence[SamplingState]) -> tuple[F32Array, Int32Array, F32Array, F32Array, npt.NDArray[np.uint64], Int32Array]:
+        """temperature, top_k, top_p, min_p, seeds, indices."""
+        if self._rows != rows:
+            self._rows, self._arrays = list(rows), _rule_arrays(rows)
+        return *self._arrays, np.fromiter((len(state.output_token_ids) for state in rows), np.int32, len(rows))
+
+
+def _rule_arrays(rows: Sequence[SamplingState]) -> tuple[F32Array, Int32Array, F32Array, F32Array, npt.NDArray[np.uint64]]:
     params = [state.params for state in rows]
     return (
         np.array([p.temperature for p in params], np.float32),
@@ -122,7 +156,6 @@ def _rule_arrays(
         np.array([p.top_p for p in params], np.float32),
         np.array([p.min_p for p in params], np.float32),
         np.array([state.seed for state in rows], np.uint64),
-        np.array([len(state.output_token_ids) for state in rows], np.int32),
     )
 
 

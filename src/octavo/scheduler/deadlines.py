@@ -31,7 +31,7 @@ class Deadlines:
         return len(self._heap)
 
     def pass_by(self, now: float) -> Iterator[Request]:
-        """Those that have not ended and whose deadline is ``now`` or earlier (seconds since the epoch), each once."""
+        """Those that have not ended and whose deadline is ``now`` or earlier, each once."""
         while self._heap and (self._heap[0][0] <= now or self._heap[0][2].finished):
             request = heapq.heappop(self._heap)[2]
             if not request.finished:

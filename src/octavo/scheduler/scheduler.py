@@ -51,8 +51,8 @@ class Scheduler:
     before it ends, or another request was chosen: the number is bounded too, and when the choices are used up the proof above holds.
     """
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, clock: Callable[[], float] = time.time) -> None:
-        """``clock`` gives seconds since the epoch."""
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: what requests' arrival times and deadlines are on."""
         self.config = config
         self.kv = kv
         self.requests: dict[str, Request] = {}

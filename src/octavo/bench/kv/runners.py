@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from octavo.config import EngineArgs
+from octavo.outputs import ResourceCounts
 from octavo.runner.interface import LayerGroup, RunnerInfo
 from octavo.scheduler.output import RunnerOutput, SchedulerOutput
 
@@ -139,6 +140,9 @@ class SimulatedRunner:
 
     def allocate_kv(self, num_blocks: list[int]) -> None:
         """Nothing is stored."""
+
+    def resources(self) -> ResourceCounts:
+        return ResourceCounts()
 
     def execute(self, scheduled: SchedulerOutput) -> RunnerOutput:
         output = RunnerOutput(scheduled.step_id)

@@ -1,0 +1,127 @@
+"""A step's inputs in arrays that are kept: each step writes what is new in it over what the last one left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.ops.spec import StepInputs
+
+Int32Array = npt.NDArray[np.int32]
+IndexArray = npt.NDArray[np.intp]
+
+
+class TableRow(Protocol):
+    """A request, as far as the block tables know it."""
+
+    index: int
+    num_blocks: list[int]
+    place: int
+    changed: bool
+
+
+class StepArrays:
+    """Room for a step's inputs. Laying one out writes one entry a token, and a request's blocks only where they changed or moved."""
+
+    def __init__(self, max_num_seqs: int, max_num_tokens: int, block_size: int, blocks: Sequence[Int32Array]) -> None:
+        self._size = block_size
+        self._groups = range(len(blocks))
+        self._query_start = np.zeros(max_num_seqs + 1, np.int32)
+        self._seq_lens = np.zeros(max_num_seqs, np.int32)
+        self._tables = [np.zeros_like(group) for group in blocks]
+        self._owners: list[TableRow | None] = [None] * max_num_seqs
+        """Whose blocks are in each row of the tables."""
+        self._token_ids = self._positions = np.zeros(0, np.int32)
+        self._slots: list[Int32Array] = []
+        self._ramp = self._block_of = self._offset = np.zeros(0, np.int32)
+        self._reserve_tokens(max(max_num_tokens, max_num_seqs))
+        self._reserve_positions(blocks[0].shape[1] * block_size if blocks else 0)
+
+    def lay_out(
+        self,
+        rows: Sequence[TableRow],
+        counts: Int32Array,
+        first: Int32Array,
+        indices: IndexArray,
+        tokens: Int32Array,
+        blocks: Sequence[Int32Array],
+    ) -> StepInputs:
+        """Of each of ``rows`` tokens ``first`` … ``first + counts - 1``; ``indices`` are their rows of ``tokens`` and ``blocks`` (one array
+        a group). All of the result but ``logits_rows``, which is left empty, is overwritten by the next call."""
+        num = len(rows)
+        query_start, seq_lens = self._query_start[: num + 1], self._seq_lens[:num]
+        np.cumsum(counts, out=query_start[1:])
+        np.add(first, counts, out=seq_lens)
+        total = int(query_start[num])
+        self._reserve_tokens(total)
+        self._reserve_positions(int(seq_lens.max(initial=0)))
+        if total == num:
+            self._put_ones(slice(0, num), first, indices, tokens, blocks)
+        else:
+            ones = counts == 1
+            self._put_ones(query_start[:-1][ones], first[ones], indices[ones], tokens, blocks)
+            for i in np.flatnonzero(~ones).tolist():
+                self._put_run(int(query_start[i]), int(counts[i]), int(first[i]), indices[i], tokens, blocks)
+        self._copy_tables(rows, blocks)
+        return StepInputs(
+            token_ids=self._token_ids[:total],
+            positions=self._positions[:total],
+            query_start=query_start,
+            seq_lens=seq_lens,
+            block_tables=[table[:num] for table in self._tables],
+            slot_mapping=[slots[:total] for slots in self._slots],
+            logits_rows=np.zeros(0, np.int32),
+            block_size=self._size,
+        )
+
+    def _put_ones(
+        self, at: slice | Int32Array, first: Int32Array, indices: IndexArray, tokens: Int32Array, blocks: Sequence[Int32Array]
+    ) -> None:
+        """A token a request, at the rows ``at`` of the step: all requests at once."""
+        self._positions[at] = first
+        self._token_ids[at] = tokens[indices, first]
+        for group in self._groups:
+            self._slots[group][at] = blocks[group][indices, self._block_of[first]] * np.int32(self._size) + self._offset[first]
+
+    def _put_run(self, start: int, count: int, position: int, index: np.intp, tokens: Int32Array, blocks: Sequence[Int32Array]) -> None:
+        """``count`` tokens of one request, at rows ``start`` and on of the step."""
+        rows, run = slice(start, start + count), slice(position, position + count)
+        self._positions[rows] = self._ramp[run]
+        self._token_ids[rows] = tokens[index, run]
+        for group in self._groups:
+            slots = self._slots[group][rows]
+            np.take(blocks[group][index], self._block_of[run], out=slots, mode="clip")  # "raise" would need a copy
+            slots *= np.int32(self._size)
+            slots += self._offset[run]
+
+    def _copy_tables(self, rows: Sequence[TableRow], blocks: Sequence[Int32Array]) -> None:
+        for group in self._groups:
+            if self._tables[group].shape[1] < blocks[group].shape[1]:
+                self._tables[group] = widened(self._tables[group], blocks[group].shape[1])
+        for place, row in enumerate(rows):
+            if row.place == place and self._owners[place] is row and not row.changed:
+                continue
+            for group in self._groups:
+                count = row.num_blocks[group]
+                self._tables[group][place, :count] = blocks[group][row.index, :count]
+            row.place, row.changed, self._owners[place] = place, False, row
+
+    def _reserve_tokens(self, count: int) -> None:
+        if count > len(self._token_ids):
+            self._token_ids, self._positions = np.zeros(count, np.int32), np.zeros(count, np.int32)
+            self._slots = [np.zeros(count, np.int32) for _ in self._groups]
+
+    def _reserve_positions(self, length: int) -> None:
+        if length > len(self._ramp):
+            self._ramp = np.arange(length, dtype=np.int32)
+            self._block_of, self._offset = np.divmod(self._ramp, np.int32(self._size))
+
+
+def widened(array: Int32Array, columns: int) -> Int32Array:
+    """A copy with at least ``columns`` columns, and at least twice as many as before; the new ones are 0."""
+    wider = np.zeros((array.shape[0], max(columns, 2 * array.shape[1])), np.int32)
+    wider[:, : array.shape[1]] = array
+    return wider

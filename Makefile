@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE_SOURCES := pyproject.toml $(wildcard CMakeLists.txt cmake/*) $(shell find csrc -type f)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve install dev lint types floors cpp-format test test-all test-arm size bench-machine bench-latency bench-throughput bench-kv fidelity format clean
+.PHONY: help serve install dev lint types floors cpp-format test test-all test-arm size bench-machine bench-latency bench-throughput bench-guard bench-kv fidelity format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ bench-latency: install ## One stream: prefill and decode, against the machine's 
 
 bench-throughput: install ## Many requests: tokens a second, KV efficiency
 	$(BIN)/octavo bench throughput $(MODEL) $(ARGS)
+
+bench-guard: install ## Kernels, steps and Python against fixed loops and the committed results; ends with 1 if something became slower
+	PYTHONPATH=. $(BIN)/python -m benchmarks.guard $(ARGS)
 
 bench-kv: install ## KV policies compared on one load, drawn in build/kv (WORKLOAD, a file)
 	$(BIN)/octavo bench kv $(MODEL) --workload $(WORKLOAD) --report build/kv $(ARGS)

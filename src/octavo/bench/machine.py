@@ -55,3 +55,15 @@ def machine_facts() -> dict[str, Any]:
         "numpy": np.__version__,
         "octavo": __version__,
     }
+
+
+def machine_line(isa: str, rates: MachineRates) -> str:
+    """A figure's machine in a line: the CPU, what ran on it, and its measured limits."""
+    facts = cpu_facts()
+    cpu = " ".join(str(facts["cpu"]).split())
+    family = f" (family/model/stepping {facts['family_model_stepping']})" if facts["family_model_stepping"] else ""
+    return (
+        f"{cpu}{family}, {isa}, {len(rates.cpus)} threads; "
+        f"reads {rates.read_bytes_s / 1e9:.1f} GB/s, int8 {rates.int8_ops_s / 1e9:,.0f} GOP/s, "
+        f"bf16 {rates.bf16_flops_s / 1e9:,.0f} GFLOP/s, fp32 {rates.fp32_flops_s / 1e9:,.0f} GFLOP/s"
+    )

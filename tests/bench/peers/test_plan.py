@@ -11,6 +11,7 @@ from octavo.bench.peers.plan import Comparison, load_comparison, select
 from octavo.errors import InvalidRequestError
 
 SHIPPED = Path(__file__).parents[3] / "benchmarks" / "peers" / "cpu_smollm2.toml"
+SAME_FILE = SHIPPED.with_name("cpu_gemma3.toml")
 ENGINE = """
 name = "Engine"
 port = 9000
@@ -158,3 +159,11 @@ def test_the_shipped_comparison_takes_at_most_seventy_five_minutes(tmp_path: Pat
     assert {entrant.server.name for entrant in comparison.entrants} == {"Octavo", "llama.cpp", "vLLM CPU", "OpenVINO GenAI"}
     octavo, llama = comparison.entrants[:2]
     assert octavo.server.command[4] == llama.server.command[2] == str(tmp_path / "models" / "smollm2-135m-instruct-q4_1.gguf")
+
+
+def test_the_comparison_on_gemma3_has_both_engines_on_one_file(tmp_path: Path) -> None:
+    comparison = load_comparison(SAME_FILE, Places(peers=tmp_path, model="", cpus=[0, 1], python="python"))
+    octavo, llama = comparison.entrants
+    file = str(tmp_path / "models" / "gemma-3-270m-q4_k_m.gguf")
+    assert octavo.server.command[4] == llama.server.command[2] == file
+    assert octavo.server.weights_file == llama.server.weights_file == file

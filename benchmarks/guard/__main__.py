@@ -1,0 +1,77 @@
+"""Holds Octavo's kernels and steps against fixed loops, and against the results committed for this kind of machine.
+
+    make bench-guard                              # or: python -m benchmarks.guard; ends with 1 if something became slower
+    python -m benchmarks.guard --only linear
+    python -m benchmarks.guard --update           # measure three times, and write the medians to results/
+
+docs/benchmarks.md says what is measured and how it is judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from benchmarks.guard.cases import Case, reference
+from benchmarks.guard.judge import TOLERANCE, judge, load, middle, save, table, take
+from octavo import _native, envs
+from octavo.bench.machine import engine_cpus, machine_line
+from octavo.bench.report.cpu import cpu_facts
+
+RESULTS = Path(__file__).parent / "results"
+MODELS = ("smollm2", "gemma3-270m")
+
+
+def all_cases(isa: str, cpus: list[int], models: list[str]) -> list[Case]:
+    """Kernels, Python and steps; everything is built, and no time taken yet."""
+    from benchmarks.guard.kernels import kernel_cases
+    from benchmarks.guard.python_costs import python_cases
+    from benchmarks.guard.steps import Stepper, python_of_a_step, step_cases
+
+    cases = [*kernel_cases(isa, _native.ThreadPool(cpus)), *python_cases()]
+    for model in models:
+        stepper = Stepper(model)
+        cases += [*step_cases(stepper, model), *python_of_a_step(stepper, model)]
+    return cases
+
+
+def results_path(isa: str, threads: int) -> Path:
+    """By CPU model, instruction set and threads."""
+    facts = cpu_facts()
+    family = "-".join(str(facts["family_model_stepping"] or "").split("/")[:2])
+    name = re.sub(r"[^a-z0-9]+", "-", f"{facts['cpu']} {family} {isa} {threads} threads".lower()).strip("-")
+    return RESULTS / f"{name}.json"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), help="whose steps to time; none: kernels and Python alone")
+    parser.add_argument("--rounds", type=int, default=6, help="the best of so many counts (default: 6)")
+    parser.add_argument("--tolerance", type=float, default=TOLERANCE, help=f"how much slower a case may be (default: {TOLERANCE})")
+    parser.add_argument("--update", action="store_true", help="write this machine's results in place of judging")
+    args = parser.parse_args()
+
+    isa, cpus = envs.isa() or _native.supported_isas()[0], engine_cpus()
+    cases = [case for case in all_cases(isa, cpus, args.models) if args.only in case.name]
+    path, loops = results_path(isa, len(cpus)), lambda: reference(cpus)
+    machine = machine_line(isa, loops().rates)
+    print(f"{machine}\n{path.name}")
+    if args.update:
+        figures = middle([take(cases, loops, args.rounds) for _ in range(3)])
+        save(path, machine, load(path) | figures)
+        return 0
+    found = judge(cases, load(path), loops, rounds=args.rounds, tolerance=args.tolerance)
+    print(table(found, args.tolerance))
+    slower = [verdict.name for verdict in found if verdict.regressed(args.tolerance)]
+    new = sum(verdict.then is None for verdict in found)
+    if new:
+        print(f"{new} cases have no committed result on such a machine; --update writes one")
+    print(f"slower by more than {args.tolerance:.0%}: {'; '.join(slower) or 'nothing'}")
+    return 1 if slower else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

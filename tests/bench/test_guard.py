@@ -1,0 +1,108 @@
+"""The guard against regress: what it makes of times. Clocks here are lists of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.guard.cases import Case, Reference, better
+from benchmarks.guard.judge import Figure, judge, load, middle, save, table, take, verdicts
+from octavo.bench.machine import MachineRates
+
+
+def machine(speed: float = 1.0) -> Reference:
+    """One that does ``speed`` of everything a second."""
+    return Reference(MachineRates(speed, speed, speed, speed, (0,)), 1 / speed)
+
+
+def case(name: str, seconds: Callable[[], float]) -> Case:
+    """A kernel that reads one byte."""
+    return Case(name, seconds, lambda reference: 1 / reference.rates.read_bytes_s)
+
+
+def steady(seconds: float) -> Callable[[], float]:
+    return lambda: seconds
+
+
+def in_turn(numbers: Sequence[float]) -> Callable[[], float]:
+    left = iter(numbers)
+    return lambda: next(left)
+
+
+COMMITTED = {"kernel": Figure(2.0, 0.5), "other": Figure(4.0, 0.25)}
+
+
+@pytest.mark.parametrize(("factor", "named"), [(1.0, []), (1.15, []), (1.3, ["kernel"]), (0.5, [])])
+def test_a_kernel_that_takes_1_3_times_as_long_is_named_and_no_other(factor: float, named: list[str]) -> None:
+    cases = [case("kernel", steady(2.0 * factor)), case("other", steady(4.0))]
+    found = judge(cases, COMMITTED, machine, rounds=3, tolerance=0.2)
+    assert [v.name for v in found if v.regressed(0.2)] == named
+    assert found[0].slowdown == pytest.approx(factor)
+    assert ("SLOWER" in table(found, 0.2)) == bool(named)
+
+
+@pytest.mark.parametrize("speed", [0.5, 0.8, 1.25, 3.0])
+def test_a_machine_that_is_faster_or_slower_as_a_whole_is_no_regress(speed: float) -> None:
+    found = judge([case("kernel", steady(2.0 / speed))], COMMITTED, lambda: machine(speed), rounds=2)
+    assert found[0].slowdown <= 1.0 + 1e-9
+
+
+def test_loops_alone_that_run_faster_are_no_regress() -> None:
+    """The kernel takes as long as ever, while its limit has moved away from it."""
+    found = judge([case("kernel", steady(2.0))], COMMITTED, lambda: machine(3.0), rounds=2)
+    assert found[0].slowdown == pytest.approx(1.0)
+    assert found[0].now.share == pytest.approx(0.5 / 3)
+
+
+def test_the_best_of_the_rounds_counts_of_kernels_and_of_loops() -> None:
+    speeds = in_turn([0.5, 1.0, 0.7])
+    figures = take([case("kernel", in_turn([2.5, 2.0]))], lambda: machine(speeds()), rounds=2)
+    assert figures == {"kernel": Figure(2.0, 0.5)}
+
+
+def test_loops_and_cases_are_run_in_turn() -> None:
+    order: list[str] = []
+
+    def note(name: str) -> Callable[[], float]:
+        return lambda: order.append(name) or 1.0
+
+    def loops() -> Reference:
+        order.append("loops")
+        return machine()
+
+    take([case("a", note("a")), case("b", note("b"))], loops, rounds=2)
+    assert order == ["loops", "a", "b", "loops", "a", "b", "loops"]
+
+
+def test_what_looks_slower_is_measured_again_before_it_is_named() -> None:
+    found = judge([case("kernel", in_turn([3.0, 3.0, 2.1]))], COMMITTED, machine, rounds=1, tolerance=0.2)
+    assert not found[0].regressed(0.2)
+    with pytest.raises(StopIteration):  # and what does not is not
+        judge([case("kernel", in_turn([3.0, 3.0]))], COMMITTED, machine, rounds=1, tolerance=0.2)
+    judge([case("kernel", in_turn([2.1]))], COMMITTED, machine, rounds=1, tolerance=0.2)
+
+
+def test_a_case_without_a_committed_result_is_shown_and_not_judged() -> None:
+    (found,) = verdicts({"new": Figure(1.0, 0.9)}, COMMITTED)
+    assert found.then is None and not found.regressed(0.0)
+    assert "–" in table([found], 0.2)
+
+
+def test_results_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    assert load(path) == {}
+    save(path, "a machine", COMMITTED)
+    assert load(path) == COMMITTED
+
+
+def test_the_middle_of_three_measurements_is_of_each_case_by_itself() -> None:
+    runs = [{"kernel": Figure(t, s)} for t, s in ((1.0, 0.2), (3.0, 0.9), (2.0, 0.4))]
+    assert middle(runs) == {"kernel": Figure(2.0, 0.4)}
+
+
+def test_the_better_of_two_references_takes_each_rate_by_itself() -> None:
+    a = Reference(MachineRates(1.0, 5.0, 3.0, 4.0, (0,)), 2.0)
+    b = Reference(MachineRates(2.0, 4.0, 3.5, 1.0, (0,)), 3.0)
+    assert better(a, b) == Reference(MachineRates(2.0, 5.0, 3.5, 4.0, (0,)), 2.0)

@@ -7,29 +7,19 @@
 namespace octavo {
 namespace {
 
-// How a format is stored (the GGUF specification), and how it is run where that differs.
+// How a format is stored (the GGUF specification).
 struct StoredFormat {
   const char* name;
   WeightType type;
   size_t block, block_bytes;
-  const char* widened = nullptr;
 };
 
 constexpr StoredFormat kFormats[] = {
-    {"F32", WeightType::kF32, 1, 4},
-    {"F16", WeightType::kF16, 1, 2},
-    {"BF16", WeightType::kBF16, 1, 2},
-    {"Q4_0", WeightType::kQ4_0, 32, 18},
-    {"Q4_1", WeightType::kQ4_1, 32, 20},
-    {"Q5_0", WeightType::kQ5_0, 32, 22},
-    {"Q5_1", WeightType::kQ5_1, 32, 24},
-    {"Q8_0", WeightType::kQ8_0, 32, 34},
-    {"Q2_K", WeightType::kQ2_K, 256, 84, "Q2_K as u4g16"},
-    {"Q3_K", WeightType::kQ3_K, 256, 110, "Q3_K as u4g16"},
-    {"Q4_K", WeightType::kQ4_K, 256, 144},
-    {"Q5_K", WeightType::kQ5_K, 256, 176},
-    {"Q6_K", WeightType::kQ6_K, 256, 210},
-    {"IQ4_NL", WeightType::kIQ4_NL, 32, 18},
+    {"F32", WeightType::kF32, 1, 4},       {"F16", WeightType::kF16, 1, 2},         {"BF16", WeightType::kBF16, 1, 2},
+    {"Q4_0", WeightType::kQ4_0, 32, 18},   {"Q4_1", WeightType::kQ4_1, 32, 20},     {"Q5_0", WeightType::kQ5_0, 32, 22},
+    {"Q5_1", WeightType::kQ5_1, 32, 24},   {"Q8_0", WeightType::kQ8_0, 32, 34},     {"Q2_K", WeightType::kQ2_K, 256, 84},
+    {"Q3_K", WeightType::kQ3_K, 256, 110}, {"Q4_K", WeightType::kQ4_K, 256, 144},   {"Q5_K", WeightType::kQ5_K, 256, 176},
+    {"Q6_K", WeightType::kQ6_K, 256, 210}, {"IQ4_NL", WeightType::kIQ4_NL, 32, 18}, {"IQ4_XS", WeightType::kIQ4_XS, 256, 136},
 };
 
 const StoredFormat& find_format(const std::string& name) {
@@ -61,7 +51,7 @@ PackedWeight::PackedWeight(const std::string& isa, ThreadPool& pool, const std::
     : kernels_(&kernels_for(isa)) {
   const StoredFormat& format = find_format(format_name);
   check_shape(format, rows, columns, data_bytes);
-  run_format_ = format.widened != nullptr ? format.widened : format.name;
+  run_format_ = format.name;
   const size_t tiles = (rows + kTile - 1) / kTile, tile_bytes = kernels_->linear.tile_bytes(format.type, columns);
   nbytes_ = tiles * tile_bytes;
   memory_ = Memory(nbytes_);

@@ -31,10 +31,13 @@ OCTAVO_FN Quarter bytes_shift(Quarter a) {
 OCTAVO_FN Quarter bytes_lookup(Bytes table, Quarter index) { return {vqtbl1q_u8(table.q[0], index.v)}; }
 OCTAVO_FN Quarter high_nibbles(Quarter a) { return {vshrq_n_u8(a.v, 4)}; }
 
-OCTAVO_FN float32x4_t bytes_to_floats(const uint8_t* p, bool is_signed) {
+OCTAVO_FN uint8x8_t load_bytes4(const uint8_t* p) {
   uint32_t four;
   __builtin_memcpy(&four, p, 4);
-  const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(four));
+  return vreinterpret_u8_u32(vdup_n_u32(four));
+}
+// The first four bytes.
+OCTAVO_FN float32x4_t bytes_to_floats(uint8x8_t bytes, bool is_signed) {
   if (is_signed) return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(bytes)))));
   return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))));
 }
@@ -56,10 +59,15 @@ OCTAVO_FN QuarterScales<T> load_quarter_scales(const uint8_t* head, const uint8_
   } else {
     p += 4 * quarter;
     const float32x4_t d = halves(head);
-    for (size_t i = 0; i < F::kSubs; ++i, p += kTile) s.scale[i] = vmulq_f32(d, bytes_to_floats(p, F::kSignedScales));
+    const auto subs = [&](size_t i) { return load_bytes4(p + i * kTile); };
+    for (size_t i = 0; i < F::kSubs; ++i) {
+      const uint8x8_t scale = F::kPairedScales ? vand_u8(subs(i), vdup_n_u8(15)) : subs(i);
+      s.scale[i] = vmulq_f32(d, bytes_to_floats(scale, F::kSignedScales));
+    }
     if constexpr (F::kAffine) {
       const float32x4_t m = halves(head + 2 * kTile);
-      for (size_t i = 0; i < F::kSubs; ++i, p += kTile) s.offset[i] = vmulq_f32(m, bytes_to_floats(p, false));
+      for (size_t i = 0; i < F::kSubs; ++i)
+        s.offset[i] = vmulq_f32(m, bytes_to_floats(F::kPairedScales ? vshr_n_u8(subs(i), 4) : subs(F::kSubs + i), false));
     }
   }
   return s;

@@ -87,11 +87,11 @@ void tile_pass(const uint8_t* tile, const char* x, size_t stride, size_t columns
 
 using TilePass = void (*)(const uint8_t* tile, const char* x, size_t stride, size_t columns, size_t rows, float (*sums)[kTile]);
 
-constexpr TilePass kTilePass[kWeightTypes] = {tile_pass<WeightType::kF32>,  tile_pass<WeightType::kF16>,   tile_pass<WeightType::kBF16>,
-                                              tile_pass<WeightType::kQ4_0>, tile_pass<WeightType::kQ4_1>,  tile_pass<WeightType::kQ5_0>,
-                                              tile_pass<WeightType::kQ5_1>, tile_pass<WeightType::kQ8_0>,  tile_pass<WeightType::kQ2_K>,
-                                              tile_pass<WeightType::kQ3_K>, tile_pass<WeightType::kQ4_K>,  tile_pass<WeightType::kQ5_K>,
-                                              tile_pass<WeightType::kQ6_K>, tile_pass<WeightType::kIQ4_NL>};
+constexpr TilePass kTilePass[kWeightTypes] = {tile_pass<WeightType::kF32>,  tile_pass<WeightType::kF16>,    tile_pass<WeightType::kBF16>,
+                                              tile_pass<WeightType::kQ4_0>, tile_pass<WeightType::kQ4_1>,   tile_pass<WeightType::kQ5_0>,
+                                              tile_pass<WeightType::kQ5_1>, tile_pass<WeightType::kQ8_0>,   tile_pass<WeightType::kQ2_K>,
+                                              tile_pass<WeightType::kQ3_K>, tile_pass<WeightType::kQ4_K>,   tile_pass<WeightType::kQ5_K>,
+                                              tile_pass<WeightType::kQ6_K>, tile_pass<WeightType::kIQ4_NL>, tile_pass<WeightType::kIQ4_XS>};
 
 OCTAVO_FN const char* row_address(const Rows& rows, size_t r) {
   return static_cast<const char*>(rows.data) + r * rows.stride;
@@ -191,7 +191,8 @@ constexpr AddOutliers kAddOutliers[kWeightTypes] = {nullptr,
                                                     add_outliers<WeightType::kQ4_K>,
                                                     add_outliers<WeightType::kQ5_K>,
                                                     add_outliers<WeightType::kQ6_K>,
-                                                    add_outliers<WeightType::kIQ4_NL>};
+                                                    add_outliers<WeightType::kIQ4_NL>,
+                                                    add_outliers<WeightType::kIQ4_XS>};
 
 // Tile ``tile`` of w times ``rows`` rows of x from ``first`` on, into sums; ``outliers`` are these rows'.
 OCTAVO_FN void tile_product(const WeightView& w, size_t tile, const Rows& x, size_t first, size_t rows, const Outliers& outliers,

@@ -5,8 +5,24 @@
 
 namespace octavo {
 
-enum class WeightType : int32_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_NL };
-constexpr size_t kWeightTypes = 14;
+enum class WeightType : int32_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS
+};
+constexpr size_t kWeightTypes = 15;
 
 constexpr size_t kTile = 16;  // outputs in a tile
 constexpr size_t kMaxQuantizedColumns = 1 << 16;

@@ -4,13 +4,14 @@
 // ceil(columns / 32) cells, one for 32 inputs of the 16 outputs:
 //
 //   codes   bits * 64 bytes. They unpack to 8 vectors of 64 bytes: vector j holds inputs 4j … 4j + 3 of each output, the four of output n
-//           in bytes 4n … 4n + 3, as a dot product of 4 bytes a lane takes them.
-//             nibbles  4 × 64 bytes: vector 2i in the low, 2i + 1 in the high halves of the i-th 64 bytes (4-, 5- and 6-bit codes)
-//             5th bit  64 bytes: bit j of each byte belongs to vector j
-//             bits 5-6 2 × 64 bytes: vector j has bits 2 (j mod 4) of plane j / 4
-//             bytes    8 × 64 bytes (8-bit codes)
+//           in bytes 4n … 4n + 3, as a dot product of 4 bytes a lane takes them. They lie in planes of 64 bytes, each of which holds w
+//           bits of 8 / w vectors: plane j / (8 / w), from its bit w * (j mod (8 / w)) on, is of vector j.
+//             8 bits   8 planes of 8
+//             4 bits   4 planes of 4; after them 5 bits have 1 plane of the fifth bits, 6 bits have 2 planes of bits 5 and 6
+//             2 bits   2 planes of 2; after them 3 bits have 1 plane of the third bits
 //   scales  f16 [16], then, for affine formats, offsets f16 [16]                                       (plain formats)
 //           8-bit sub-scales [subs][16], then, for affine formats, 8-bit sub-minima [subs][16]         (super-block formats)
+//           sub-scales in the low, sub-minima in the high half of a byte [subs][16]                    (Q2_K)
 //
 // Super-block formats have a head before every 8 cells: d f16 [16], then, for affine formats, -dmin f16 [16]. A scale is d * sub-scale, an
 // offset -dmin * sub-minimum; both products are exact in fp32. subs is 2 where 16 inputs share a scale, else 1.
@@ -27,12 +28,13 @@ struct Format;
 struct PlainFormat {
   static constexpr size_t kBlock = 32;
   static constexpr size_t kSubs = 1;
-  static constexpr bool kSuper = false, kAffine = false, kTable = false;
+  static constexpr bool kSuper = false, kAffine = false, kTable = false, kPairedScales = false;
 };
 struct SuperFormat {
   static constexpr size_t kBlock = 256;
   static constexpr size_t kSubs = 1;
-  static constexpr bool kSuper = true, kAffine = false, kTable = false, kSignedScales = false;
+  static constexpr bool kSuper = true, kAffine = false, kTable = false;
+  static constexpr bool kSignedScales = false, kPairedScales = false;  // of sub-scales: signed; a sub-scale and a sub-minimum in a byte
 };
 
 // kBits: of a packed code. kZero: the code that stands for 0 (symmetric formats). kBlockBytes: of a block as stored.
@@ -46,9 +48,10 @@ template <> struct Format<WeightType::kQ5_1> : PlainFormat { static constexpr in
                                                              static constexpr bool kAffine = true; };
 template <> struct Format<WeightType::kIQ4_NL> : PlainFormat { static constexpr int kBits = 4, kZero = 128; static constexpr size_t kBlockBytes = 18;
                                                                static constexpr bool kTable = true; };
-template <> struct Format<WeightType::kQ2_K> : SuperFormat { static constexpr int kBits = 4, kZero = 0;   static constexpr size_t kBlockBytes = 84;
-                                                             static constexpr size_t kSubs = 2; static constexpr bool kAffine = true; };
-template <> struct Format<WeightType::kQ3_K> : SuperFormat { static constexpr int kBits = 4, kZero = 4;   static constexpr size_t kBlockBytes = 110;
+template <> struct Format<WeightType::kQ2_K> : SuperFormat { static constexpr int kBits = 2, kZero = 0;   static constexpr size_t kBlockBytes = 84;
+                                                             static constexpr size_t kSubs = 2; static constexpr bool kAffine = true;
+                                                             static constexpr bool kPairedScales = true; };
+template <> struct Format<WeightType::kQ3_K> : SuperFormat { static constexpr int kBits = 3, kZero = 4;   static constexpr size_t kBlockBytes = 110;
                                                              static constexpr size_t kSubs = 2; static constexpr bool kSignedScales = true; };
 template <> struct Format<WeightType::kQ4_K> : SuperFormat { static constexpr int kBits = 4, kZero = 0;   static constexpr size_t kBlockBytes = 144;
                                                              static constexpr bool kAffine = true; };
@@ -56,16 +59,23 @@ template <> struct Format<WeightType::kQ5_K> : SuperFormat { static constexpr in
                                                              static constexpr bool kAffine = true; };
 template <> struct Format<WeightType::kQ6_K> : SuperFormat { static constexpr int kBits = 6, kZero = 32;  static constexpr size_t kBlockBytes = 210;
                                                              static constexpr size_t kSubs = 2; static constexpr bool kSignedScales = true; };
+template <> struct Format<WeightType::kIQ4_XS> : SuperFormat { static constexpr int kBits = 4, kZero = 128; static constexpr size_t kBlockBytes = 136;
+                                                               static constexpr bool kTable = true, kSignedScales = true; };
 // clang-format on
+
+// Bits of the planes that come first.
+template <int Bits>
+constexpr int kLowBits = Bits == 8 ? 8 : (Bits >= 4 ? 4 : 2);
 
 template <WeightType T>
 constexpr size_t kCodeBytes = Format<T>::kBits * 64;
 template <WeightType T>
-constexpr size_t kCellBytes = kCodeBytes<T> + (Format<T>::kSuper ? Format<T>::kSubs * kTile : 2 * kTile) * (Format<T>::kAffine ? 2 : 1);
+constexpr size_t kCellBytes =
+    kCodeBytes<T> + (Format<T>::kSuper ? Format<T>::kSubs * kTile : 2 * kTile) * (Format<T>::kAffine && !Format<T>::kPairedScales ? 2 : 1);
 template <WeightType T>
 constexpr size_t kHeadBytes = Format<T>::kSuper ? 2 * kTile * (Format<T>::kAffine ? 2 : 1) : 0;
 
-// IQ4_NL's code table (the GGUF specification), plus 128.
+// The code table of IQ4_NL and IQ4_XS (the GGUF specification), plus 128.
 alignas(16) constexpr uint8_t kIQ4Table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
 // ---- stored blocks (layouts: the GGUF specification) ----
@@ -195,7 +205,32 @@ OCTAVO_FN void decode(const uint8_t* b, Decoded<WeightType::kQ6_K>& out) {
   out.d = load_u16(b + 208);
 }
 
+OCTAVO_FN void decode(const uint8_t* b, Decoded<WeightType::kIQ4_XS>& out) {
+  out.d = load_u16(b);
+  const unsigned high2 = load_u16(b + 2);
+  for (int i = 0; i < 8; ++i) {
+    const unsigned low4 = (b[4 + i / 2] >> (4 * (i % 2))) & 15;
+    out.sub_scales[i] = static_cast<uint8_t>(low4 + 16 * ((high2 >> (2 * i)) & 3) - 32);
+    split_nibbles(b + 8 + 16 * i, 16, out.codes + 32 * i, out.codes + 32 * i + 16);
+  }
+}
+
 // ---- packing ----
+
+// Bits [From, From + Width) of codes, into Width planes.
+template <int Width, int From>
+OCTAVO_FN void pack_planes(const uint8_t (*vectors)[64], uint8_t* planes) {
+  constexpr int kPerPlane = 8 / Width;
+  for (int plane = 0; plane < Width; ++plane)
+    for (int b = 0; b < 64; ++b) {
+      uint8_t bits = 0;
+      for (int i = 0; i < kPerPlane; ++i) {
+        const int part = (vectors[plane * kPerPlane + i][b] >> From) & ((1 << Width) - 1);
+        bits = static_cast<uint8_t>(bits | part << (i * Width));
+      }
+      planes[64 * plane + b] = bits;
+    }
+}
 
 // codes: 32 of each of 16 outputs, [16][stride].
 template <int Bits>
@@ -203,19 +238,9 @@ OCTAVO_FN void pack_codes(const uint8_t* codes, size_t stride, uint8_t* cell) {
   alignas(64) uint8_t vectors[8][64];
   for (size_t n = 0; n < kTile; ++n)
     for (int j = 0; j < 8; ++j) __builtin_memcpy(vectors[j] + 4 * n, codes + n * stride + 4 * j, 4);
-  if constexpr (Bits == 8) {
-    __builtin_memcpy(cell, vectors, sizeof vectors);
-    return;
-  }
-  for (int i = 0; i < 4; ++i)
-    for (int b = 0; b < 64; ++b) cell[64 * i + b] = static_cast<uint8_t>((vectors[2 * i][b] & 15) | (vectors[2 * i + 1][b] << 4));
-  constexpr int kHigh = Bits - 4, kPerByte = kHigh == 0 ? 0 : 8 / kHigh;
-  for (int plane = 0; plane < kHigh; ++plane)
-    for (int b = 0; b < 64; ++b) {
-      unsigned bits = 0;
-      for (int i = 0; i < kPerByte; ++i) bits |= static_cast<unsigned>(vectors[plane * kPerByte + i][b] >> 4) << (i * kHigh);
-      cell[256 + 64 * plane + b] = static_cast<uint8_t>(bits);
-    }
+  constexpr int kLow = kLowBits<Bits>;
+  pack_planes<kLow, 0>(vectors, cell);
+  if constexpr (Bits > kLow) pack_planes<Bits - kLow, kLow>(vectors, cell + 64 * kLow);
 }
 
 OCTAVO_FN void store_u16(uint8_t* p, uint16_t x) {
@@ -242,8 +267,9 @@ void pack_block(const Decoded<T>* rows, uint8_t* packed) {
         if constexpr (F::kAffine) store_u16(scales + 2 * (kTile + n), rows[n].m);
       } else {
         for (size_t s = 0; s < F::kSubs; ++s) {
-          scales[s * kTile + n] = rows[n].sub_scales[c * F::kSubs + s];
-          if constexpr (F::kAffine) scales[(F::kSubs + s) * kTile + n] = rows[n].sub_mins[c * F::kSubs + s];
+          const uint8_t scale = rows[n].sub_scales[c * F::kSubs + s], min = rows[n].sub_mins[c * F::kSubs + s];
+          scales[s * kTile + n] = F::kPairedScales ? static_cast<uint8_t>(scale | min << 4) : scale;
+          if constexpr (F::kAffine && !F::kPairedScales) scales[(F::kSubs + s) * kTile + n] = min;
         }
       }
     }
@@ -303,6 +329,8 @@ OCTAVO_FN auto with_quantized(WeightType type, Fn fn) {
       return fn.template operator()<WeightType::kQ6_K>();
     case WeightType::kIQ4_NL:
       return fn.template operator()<WeightType::kIQ4_NL>();
+    case WeightType::kIQ4_XS:
+      return fn.template operator()<WeightType::kIQ4_XS>();
     default:
       return fn.template operator()<WeightType::kQ8_0>();
   }

@@ -15,48 +15,42 @@ OCTAVO_FN Bytes high_nibbles(Bytes a) {
   return bytes_and(bytes_shift<-4>(a), bytes_set1(15));
 }
 
+// Bits [From, From + Width) of codes J … 7, from their planes (packing.hpp).
+template <int Width, int From, int J = 0, typename V>
+OCTAVO_FN void load_planes(const uint8_t* planes, V (&u)[8]) {
+  constexpr int kPerPlane = 8 / Width;
+  V plane;
+  load_vector(planes + 64 * (J / kPerPlane), plane);
+  const V bits = bytes_shift<From - J % kPerPlane * Width>(plane);
+  const Bytes mask = bytes_set1(((1 << Width) - 1) << From);
+  if constexpr (From == 0)
+    u[J] = bytes_and(bits, mask);
+  else
+    u[J] = bytes_or_and(u[J], bits, mask);
+  if constexpr (J < 7) load_planes<Width, From, J + 1>(planes, u);
+}
+
 // The codes of a cell as 8 vectors: Bytes, or a part of them (isa/neon_tiles.hpp).
 template <WeightType T, typename V>
 OCTAVO_FN void load_codes(const uint8_t* cell, V (&u)[8]) {
-  constexpr int kBits = Format<T>::kBits;
-  if constexpr (kBits == 8) {
+  constexpr int kBits = Format<T>::kBits, kLow = kLowBits<kBits>;
+  if constexpr (kLow == 8) {
     for (int j = 0; j < 8; ++j) load_vector(cell + 64 * j, u[j]);
-    return;
+  } else if constexpr (kLow == 4) {
+    const Bytes low = bytes_set1(15);
+    for (int i = 0; i < 4; ++i) {
+      V both;
+      load_vector(cell + 64 * i, both);
+      u[2 * i] = bytes_and(both, low);
+      u[2 * i + 1] = high_nibbles(both);
+    }
+  } else {
+    load_planes<kLow, 0>(cell, u);
   }
-  const Bytes low = bytes_set1(15);
-  for (int i = 0; i < 4; ++i) {
-    V both;
-    load_vector(cell + 64 * i, both);
-    u[2 * i] = bytes_and(both, low);
-    u[2 * i + 1] = high_nibbles(both);
-  }
+  if constexpr (kBits > kLow) load_planes<kBits - kLow, kLow>(cell + 64 * kLow, u);
   if constexpr (Format<T>::kTable) {
     const Bytes table = bytes_table16(kIQ4Table);
     for (int j = 0; j < 8; ++j) u[j] = bytes_lookup(table, u[j]);
-  }
-  if constexpr (kBits == 5) {
-    const Bytes bit = bytes_set1(16);
-    V plane;
-    load_vector(cell + 256, plane);
-    u[0] = bytes_or_and(u[0], bytes_shift<4>(plane), bit);
-    u[1] = bytes_or_and(u[1], bytes_shift<3>(plane), bit);
-    u[2] = bytes_or_and(u[2], bytes_shift<2>(plane), bit);
-    u[3] = bytes_or_and(u[3], bytes_shift<1>(plane), bit);
-    u[4] = bytes_or_and(u[4], plane, bit);
-    u[5] = bytes_or_and(u[5], bytes_shift<-1>(plane), bit);
-    u[6] = bytes_or_and(u[6], bytes_shift<-2>(plane), bit);
-    u[7] = bytes_or_and(u[7], bytes_shift<-3>(plane), bit);
-  }
-  if constexpr (kBits == 6) {
-    const Bytes bits = bytes_set1(48);
-    for (int p = 0; p < 2; ++p) {
-      V plane;
-      load_vector(cell + 256 + 64 * p, plane);
-      u[4 * p] = bytes_or_and(u[4 * p], bytes_shift<4>(plane), bits);
-      u[4 * p + 1] = bytes_or_and(u[4 * p + 1], bytes_shift<2>(plane), bits);
-      u[4 * p + 2] = bytes_or_and(u[4 * p + 2], plane, bits);
-      u[4 * p + 3] = bytes_or_and(u[4 * p + 3], bytes_shift<-2>(plane), bits);
-    }
   }
 }
 
@@ -76,11 +70,17 @@ OCTAVO_FN Scales<T> load_scales(const uint8_t* head, const uint8_t* cell) {
     if constexpr (F::kAffine) s.offset[0] = f16_load(reinterpret_cast<const uint16_t*>(p + 2 * kTile));
   } else {
     const F32 d = f16_load(reinterpret_cast<const uint16_t*>(head));
-    for (size_t i = 0; i < F::kSubs; ++i, p += kTile)
-      s.scale[i] = f32_mul(d, f32_from_i32(F::kSignedScales ? i32_from_i8(reinterpret_cast<const int8_t*>(p)) : i32_from_u8(p)));
+    for (size_t i = 0; i < F::kSubs; ++i) {
+      const uint8_t* subs = p + i * kTile;
+      const I32 scale = F::kSignedScales ? i32_from_i8(reinterpret_cast<const int8_t*>(subs)) : i32_from_u8(subs);
+      s.scale[i] = f32_mul(d, f32_from_i32(F::kPairedScales ? i32_and(scale, i32_set1(15)) : scale));
+    }
     if constexpr (F::kAffine) {
       const F32 m = f16_load(reinterpret_cast<const uint16_t*>(head + 2 * kTile));
-      for (size_t i = 0; i < F::kSubs; ++i, p += kTile) s.offset[i] = f32_mul(m, f32_from_i32(i32_from_u8(p)));
+      for (size_t i = 0; i < F::kSubs; ++i) {
+        const I32 min = F::kPairedScales ? i32_sra<4>(i32_from_u8(p + i * kTile)) : i32_from_u8(p + (F::kSubs + i) * kTile);
+        s.offset[i] = f32_mul(m, f32_from_i32(min));
+      }
     }
   }
   return s;

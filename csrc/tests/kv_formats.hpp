@@ -7,14 +7,16 @@ namespace octavo::test {
 
 struct KVFormat {
   std::string type, scales;
+  bool bf16_products = false;  // of attention
 
-  std::string name() const { return scales == "none" ? type : type + "-" + scales; }
+  std::string name() const { return type + (scales == "none" ? "" : "-" + scales) + (bf16_products ? "-products" : ""); }
   // Of two layers.
   KVStorage storage(const std::string& isa, size_t blocks, size_t block_size, size_t heads, size_t dim) const {
     const bool layered = scales == "static" || scales == "guarded";
-    return {isa,        2,      blocks,
-            block_size, heads,  dim,
-            type,       scales, layered ? std::vector<float>{0.5f, 0.25f, 0.125f, 0.0625f} : std::vector<float>{}};
+    return {isa,          2,      blocks,
+            block_size,   heads,  dim,
+            type,         scales, layered ? std::vector<float>{0.5f, 0.25f, 0.125f, 0.0625f} : std::vector<float>{},
+            bf16_products};
   }
 };
 

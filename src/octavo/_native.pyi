@@ -43,7 +43,7 @@ class PackedWeight:
         """Bytes as packed."""
     @property
     def run_format(self) -> str:
-        """How it is run, e.g. "Q4_1" when at its own width, or "Q2_K as u4g16" when widened."""
+        """The format it is run in, e.g. "Q4_1"; each is run at its own width."""
     @property
     def activation(self) -> str:
         """What its inputs become in ``linear``: "q8" (int8, groups of 32), "bf16" or "f32"."""

@@ -172,11 +172,12 @@ def test_embed_reads_rows_and_scales_them(isa: str, name: str) -> None:
 
 def test_packed_size_is_the_formats_own_width() -> None:
     want = {"Q4_0": 4.5, "Q4_1": 5, "Q5_0": 5.5, "Q5_1": 6, "Q8_0": 8.5, "Q4_K": 4.625, "Q5_K": 5.625, "Q6_K": 6.5625, "IQ4_NL": 4.5}
-    want |= {"Q2_K": 5.125, "Q3_K": 4.5625, "F16": 16, "BF16": 16, "F32": 32}
+    want |= {"Q2_K": 2.625, "Q3_K": 3.5625, "IQ4_XS": 4.3125, "F16": 16, "BF16": 16, "F32": 32}
+    assert set(want) == set(FORMATS)
     for name, bits in want.items():
         weight = packed(ISAS[0], FORMATS[name], random_stored(FORMATS[name], 32, 512, seed=0))
         assert weight.nbytes * 8 == bits * 32 * 512, name
-        assert weight.run_format == {"Q2_K": "Q2_K as u4g16", "Q3_K": "Q3_K as u4g16"}.get(name, name)
+        assert weight.run_format == name
 
 
 def test_weights_are_refused_with_the_reason() -> None:

@@ -26,6 +26,7 @@ F16_FIELDS = {
     "Q4_K": [0, 2],
     "Q5_K": [0, 2],
     "Q6_K": [208],
+    "IQ4_XS": [0],
 }
 """Offsets of the half-precision numbers in a block; its other bytes may be anything."""
 

@@ -109,9 +109,20 @@ def q6_k(b: bytes) -> list[float]:
     return out
 
 
+def iq4_xs(b: bytes) -> list[float]:
+    d, high, low, codes = half(b, 0), int.from_bytes(b[2:4], "little"), b[4:8], b[8:]
+    out = []
+    for i in range(256):
+        group = i // 32
+        scale = (low[group // 2] >> (4 * (group % 2)) & 15 | (high >> (2 * group) & 3) << 4) - 32
+        out.append(d * scale * IQ4_NL_CODES[nibble(codes[16 * group :], i % 32)])
+    return out
+
+
 DECODERS: dict[str, Callable[[bytes], list[float]]] = {
     "Q4_0": q4_0, "Q4_1": q4_1, "Q5_0": q5_0, "Q5_1": q5_1, "Q8_0": q8_0, "IQ4_NL": iq4_nl,
     "Q2_K": q2_k, "Q3_K": q3_k, "Q4_K": q4_k, "Q5_K": q5_k, "Q6_K": q6_k,
+    "IQ4_XS": iq4_xs,
 }  # fmt: skip
 HALVES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2)}
 """Where a block has its fp16 numbers; 0 for the others."""

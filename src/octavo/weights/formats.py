@@ -2,7 +2,7 @@
 
 Every format here is affine over unsigned codes u of ``bits`` bits: w = scale * (u - zero) or scale * u + offset,
 with one scale (and offset) per ``group`` consecutive inputs of one output row. ``codes`` names a table when
-the code is not the number itself (IQ4_NL). Floating formats have bits = 16 or 32 and no group.
+the code is not the number itself (IQ4_NL, IQ4_XS). Floating formats have bits = 16 or 32 and no group.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ FORMATS: dict[str, WeightFormat] = _table(
     WeightFormat("Q5_K", 5, 256, 176, group=32, affine=True, super_block=True),
     WeightFormat("Q6_K", 6, 256, 210, group=16, super_block=True),
     WeightFormat("IQ4_NL", 4, 32, 18, group=32, codes="iq4_nl"),
+    WeightFormat("IQ4_XS", 4, 256, 136, group=32, super_block=True, codes="iq4_nl"),
 )
 """By name; the keys are the tensor types Octavo reads from GGUF files (block layouts: the GGUF specification)."""
 

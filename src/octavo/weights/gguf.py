@@ -44,7 +44,7 @@ _TYPES: dict[int, WeightFormat] = {
     code: FORMATS[name]
     for code, name in {
         0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
-        13: "Q5_K", 14: "Q6_K", 20: "IQ4_NL", 30: "BF16",
+        13: "Q5_K", 14: "Q6_K", 20: "IQ4_NL", 23: "IQ4_XS", 30: "BF16",
     }.items()
 }  # fmt: skip
 """ggml's numbers of the tensor types that Octavo runs."""

@@ -26,6 +26,7 @@ struct Pairs {
 
 constexpr size_t kLanes = 16;
 constexpr size_t kRowsPerPass = 4;  // of matrix kernels, as registers allow
+constexpr int kRowsAtOnce = 1;
 
 alignas(64) constexpr int32_t kLaneMasks[32] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
 OCTAVO_FN I32 first_lanes(size_t n) {

@@ -31,6 +31,7 @@ struct Pairs {
 
 constexpr size_t kLanes = 16;
 constexpr size_t kRowsPerPass = 12;  // of matrix kernels, as registers allow
+constexpr int kRowsAtOnce = 6;        // of a pass, whose dot products take turns
 
 OCTAVO_FN __mmask16 first_lanes(size_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 

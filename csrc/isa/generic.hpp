@@ -32,6 +32,7 @@ struct Pairs {
 
 constexpr size_t kLanes = 16;
 constexpr size_t kRowsPerPass = 2;  // of matrix kernels, as registers allow
+constexpr int kRowsAtOnce = 1;
 
 // The vector whose part i is fn(i).
 template <typename V, typename Fn>

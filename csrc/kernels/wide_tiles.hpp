@@ -27,25 +27,36 @@ OCTAVO_FN I32 start_half_at_zero_point(const Q8Group& x, size_t h) {
   return dot_i16(i32_zero(), i32_set1(h == 0 ? (-Zero & 0xFFFF) : -Zero * 65536), i32_set1(sums));
 }
 
-template <WeightType T>
-OCTAVO_FN F32 add_group(F32 sum, const Bytes (&u)[8], const Scales<T>& s, const Q8Group& x) {
+// sum[i] += a group's share of row i, for N rows. Their dot products take turns, so that none waits for its own last one.
+template <WeightType T, int N>
+OCTAVO_FN void add_group(F32* sum, const Bytes (&u)[8], const Scales<T>& s, const char* x, size_t stride) {
   using F = Format<T>;
   constexpr size_t kVectors = 8 / F::kSubs;
 #pragma GCC unroll 2
   for (size_t sub = 0; sub < F::kSubs; ++sub) {
-    I32 acc = F::kSubs == 1 ? start_at_zero_point<F::kSubs == 1 ? F::kZero : 0>(x) : start_half_at_zero_point<F::kZero>(x, sub);
-#pragma GCC unroll 8
-    for (size_t j = sub * kVectors; j < (sub + 1) * kVectors; ++j) {
-      const Bytes codes = bytes_broadcast4(x.codes + 4 * j);
-      acc = F::kZero == 128 ? dot_biased(acc, u[j], codes) : dot_u7(acc, u[j], codes);
+    I32 acc[N];
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) {
+      const Q8Group& group = *reinterpret_cast<const Q8Group*>(x + i * stride);
+      acc[i] = F::kSubs == 1 ? start_at_zero_point<F::kSubs == 1 ? F::kZero : 0>(group) : start_half_at_zero_point<F::kZero>(group, sub);
     }
-    sum = f32_fma(f32_from_i32(acc), f32_mul(s.scale[sub], f32_set1(x.scale)), sum);
-    if constexpr (F::kAffine) {
-      const float scaled_sum = F::kSubs == 1 ? x.scaled_sum : x.scale * static_cast<float>(x.half_sum[sub]);
-      sum = f32_fma(s.offset[sub], f32_set1(scaled_sum), sum);
+#pragma GCC unroll 8
+    for (size_t j = sub * kVectors; j < (sub + 1) * kVectors; ++j)
+#pragma GCC unroll 16
+      for (int i = 0; i < N; ++i) {
+        const Bytes codes = bytes_broadcast4(reinterpret_cast<const Q8Group*>(x + i * stride)->codes + 4 * j);
+        acc[i] = F::kZero == 128 ? dot_biased(acc[i], u[j], codes) : dot_u7(acc[i], u[j], codes);
+      }
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) {
+      const Q8Group& group = *reinterpret_cast<const Q8Group*>(x + i * stride);
+      sum[i] = f32_fma(f32_from_i32(acc[i]), f32_mul(s.scale[sub], f32_set1(group.scale)), sum[i]);
+      if constexpr (F::kAffine) {
+        const float scaled_sum = F::kSubs == 1 ? group.scaled_sum : group.scale * static_cast<float>(group.half_sum[sub]);
+        sum[i] = f32_fma(s.offset[sub], f32_set1(scaled_sum), sum[i]);
+      }
     }
   }
-  return sum;
 }
 
 template <WeightType T, int R>
@@ -58,8 +69,9 @@ void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t co
     Bytes u[8];
     load_codes<T>(cell, u);
     const Scales<T> s = load_scales<T>(head, cell);
+    constexpr int kAtOnce = R < kRowsAtOnce ? R : R % kRowsAtOnce == 0 ? kRowsAtOnce : R / 2;
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) sum[r] = add_group<T>(sum[r], u, s, reinterpret_cast<const Q8Group*>(x + r * stride)[g]);
+    for (int r = 0; r < R; r += kAtOnce) add_group<T, kAtOnce>(sum + r, u, s, x + r * stride + g * sizeof(Q8Group), stride);
   });
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) f32_store(sums[r], sum[r]);

@@ -10,28 +10,42 @@ using Matrix = std::shared_ptr<const PackedWeight>;
 
 // How rows × tiles of a matrix product are cut into work items.
 //
-// Few rows: the weights are read once, from memory, in runs of about 32 KiB. Many rows: a block of rows stays in L2 (its int8 codes take
-// 1.5 bytes an input) while the tiles of an item pass by, and the tiles of an item stay in L2 while the blocks of rows pass by.
+// Few rows: the weights are read once, from memory. Long runs of tiles come first, as each new place costs a wait for memory, then short
+// ones, so that threads end together. Many rows: a block of rows stays in L2 (its int8 codes take 1.5 bytes an input) while the tiles of
+// an item pass by, and the tiles of an item stay in L2 while the blocks of rows pass by.
 struct Cut {
   size_t rows, row_step, tiles, tile_step;
+  size_t long_runs = 0, long_step = 0;  // items of long_step tiles before those of tile_step
 
   size_t row_blocks() const { return (rows + row_step - 1) / row_step; }
-  size_t items() const { return row_blocks() * ((tiles + tile_step - 1) / tile_step); }
+  size_t items() const { return row_blocks() * (long_runs + (tiles - long_runs * long_step + tile_step - 1) / tile_step); }
+  size_t first_tile(size_t run) const { return run < long_runs ? run * long_step : long_runs * long_step + (run - long_runs) * tile_step; }
 };
 
-constexpr size_t kStreamBytes = 32 << 10, kBlockBytes = 192 << 10;
+constexpr size_t kShortRunBytes = 16 << 10, kLongRunBytes = 256 << 10, kBlockBytes = 192 << 10;
 
 size_t clamp(size_t value, size_t least, size_t most) {
   return std::max(least, std::min(value, most));
 }
 
+// Three quarters in long runs, as many to each thread.
+Cut cut_for_few_rows(size_t rows, size_t tiles, size_t tile_bytes, size_t threads) {
+  Cut cut{rows, std::max<size_t>(rows, 1), tiles, clamp(kShortRunBytes / tile_bytes, 1, tiles)};
+  const size_t led = tiles * 3 / 4;
+  cut.long_runs = threads * ((led * tile_bytes + threads * kLongRunBytes - 1) / (threads * kLongRunBytes));
+  cut.long_step = led / std::max<size_t>(cut.long_runs, 1);
+  if (cut.long_step == 0) cut.long_runs = 0;
+  return cut;
+}
+
 Cut cut_product(size_t rows, size_t row_bytes, size_t tiles, size_t tile_bytes, size_t rows_per_pass, size_t threads) {
+  if (rows <= rows_per_pass) return cut_for_few_rows(rows, tiles, tile_bytes, threads);
   const size_t passes = clamp(kBlockBytes / (row_bytes * rows_per_pass), 1, 8);
-  const size_t row_step = std::min(std::max<size_t>(rows, 1), passes * rows_per_pass);
+  const size_t row_step = std::min(rows, passes * rows_per_pass);
   const size_t row_blocks = (rows + row_step - 1) / row_step;
   // At least eight items a thread, and of even size, so that threads end together.
-  const size_t fair = std::max<size_t>(1, tiles * std::max<size_t>(row_blocks, 1) / (8 * threads));
-  const size_t most = clamp((rows <= rows_per_pass ? kStreamBytes : kBlockBytes) / tile_bytes, 1, std::min(fair, tiles));
+  const size_t fair = std::max<size_t>(1, tiles * row_blocks / (8 * threads));
+  const size_t most = clamp(kBlockBytes / tile_bytes, 1, std::min(fair, tiles));
   const size_t tile_blocks = (tiles + most - 1) / most;
   return {rows, row_step, tiles, (tiles + tile_blocks - 1) / tile_blocks};
 }
@@ -39,8 +53,8 @@ Cut cut_product(size_t rows, size_t row_bytes, size_t tiles, size_t tile_bytes, 
 // Runs fn(row_begin, row_end, tile_begin, tile_end) for item `item` of a cut; row blocks follow one another, so that tiles stay in cache.
 template <typename Fn>
 void run_item(const Cut& cut, size_t item, Fn fn) {
-  const size_t r = item % cut.row_blocks() * cut.row_step, t = item / cut.row_blocks() * cut.tile_step;
-  fn(r, std::min(r + cut.row_step, cut.rows), t, std::min(t + cut.tile_step, cut.tiles));
+  const size_t r = item % cut.row_blocks() * cut.row_step, run = item / cut.row_blocks();
+  fn(r, std::min(r + cut.row_step, cut.rows), cut.first_tile(run), std::min(cut.first_tile(run + 1), cut.tiles));
 }
 
 size_t tiles_of(const WeightView& w) {

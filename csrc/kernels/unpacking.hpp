@@ -5,7 +5,7 @@ namespace octavo::OCTAVO_ISA {
 namespace {
 
 // How many bytes before a cell is read memory is asked for it.
-constexpr size_t kPrefetchAhead = 2048;
+constexpr size_t kPrefetchAhead = 4096;
 
 // What load_codes needs of a vector besides bytes_*.
 OCTAVO_FN void load_vector(const uint8_t* p, Bytes& out) {

@@ -176,8 +176,25 @@ def test_attention_is_over_what_is_stored(isa: str, dtype: str, mode: str, block
 @ON_ALL_ISAS
 @ON_ALL_DTYPES
 @pytest.mark.parametrize("mode", MODES)
-def test_bits_are_the_same_in_any_chunks_blocks_threads_and_company(isa: str, dtype: str, mode: str) -> None:
-    shape, n = replace(SHAPE, dtype=dtype, scales=mode), 200
+@pytest.mark.parametrize("block_size", SHAPES)
+def test_bf16_products_round_queries_and_scaled_weights_and_nothing_else(isa: str, dtype: str, mode: str, block_size: int) -> None:
+    """A weight on the edge between two roundings may fall to either side: so single outputs may differ by a part of it, the many do not."""
+    scales = (0.07, 0.4) if mode != "dynamic" else (1.0, 1.0)
+    shape = replace(SHAPES[block_size], dtype=dtype, scales=mode, layer_scales=scales, bf16_products=True)
+    case = PagedCase(shape, [150], isa, block_size, pool=POOL_2)
+    found = np.concatenate([case.step([(0, first, count)]) for first, count in ((0, 127), (127, 1), (128, 1), (129, 21))])
+    expected = case.oracle(0)
+    unit = np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, atol=4e-3 * unit)
+    assert np.abs(found - expected).mean() < 2e-5 * unit
+
+
+@ON_ALL_ISAS
+@ON_ALL_DTYPES
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("products", ["fp32", "bf16"])
+def test_bits_are_the_same_in_any_chunks_blocks_threads_and_company(isa: str, dtype: str, mode: str, products: str) -> None:
+    shape, n = replace(SHAPE, dtype=dtype, scales=mode, bf16_products=products == "bf16"), 200
     whole = PagedCase(shape, [n], isa).whole(0)
     for chunk in (1, 7, 64):
         assert np.array_equal(PagedCase(shape, [n], isa).whole(0, chunk), whole), f"chunks of {chunk}"
@@ -191,9 +208,10 @@ def test_bits_are_the_same_in_any_chunks_blocks_threads_and_company(isa: str, dt
 
 @ON_ALL_ISAS
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_stands_in_unused_slots_never_shows(isa: str, dtype: str) -> None:
+@pytest.mark.parametrize("products", ["fp32", "bf16"])
+def test_what_stands_in_unused_slots_never_shows(isa: str, dtype: str, products: str) -> None:
     """Codes and scales of NaN: later slots of a sequence's blocks keep them."""
-    shape = replace(Shape(4, 2, 32, window=21), dtype=dtype, scales="guarded")
+    shape = replace(Shape(4, 2, 32, window=21), dtype=dtype, scales="guarded", bf16_products=products == "bf16")
     clean, poisoned = (PagedCase(shape, [53], isa, 8, pool=POOL) for _ in range(2))
     blocks = np.arange(poisoned.num_blocks, dtype=np.int32)
     poisoned.kv.import_blocks(blocks, np.full((len(blocks), poisoned.kv.block_bytes), 0xFF, np.uint8))

@@ -155,9 +155,10 @@ class PagedCase:
     def oracle(self, sequence: int, first: int = 0) -> np.ndarray:
         """The same from ``first`` on, by octavo.ops.reference in float64 on K and V as stored."""
         s, shape = self.sequences[sequence], self.shape
-        stored_k, stored_v = (store_vectors(x, shape.format, scale).values for x, scale in zip((s.k, s.v), shape.layer_scales, strict=True))
+        stored_k, stored_v = (store_vectors(x, shape.format, scale) for x, scale in zip((s.k, s.v), shape.layer_scales, strict=True))
         spec = AttentionSpec(shape.heads, shape.scale, shape.window, shape.softcap)
-        wide = [x.astype(np.float64) for x in (s.q[first:], stored_k, stored_v)]
+        wide = [x.astype(np.float64) for x in (s.q[first:], stored_k.values, stored_v.values)]
         sinks = None if self.sinks is None else self.sinks.astype(np.float64)
         positions = np.arange(first, s.length, dtype=np.int32)
-        return attend(*wide, positions, spec, sinks, shape.bf16_products).reshape(s.length - first, -1)
+        scales = None if shape.scales == "none" else stored_v.scales
+        return attend(*wide, positions, spec, sinks, shape.bf16_products, scales).reshape(s.length - first, -1)

@@ -82,12 +82,14 @@ class StoredVectors:
     """[...] vectors that got a scale of their own under the guard."""
     clipped: int
     """Numbers beyond the largest, under static scales."""
+    scales: F32Array
+    """[..., 1] what the codes are multiplied with; 1 of wide types."""
 
 
 def store_vectors(x: F32Array, format: KVFormat, layer_scale: float = 1.0) -> StoredVectors:
     """Vectors as KV storage holds them; each is a function of itself alone. NaN counts as 0, and nothing is beyond ±2^64."""
     if format.dtype in ROUNDINGS:
-        return StoredVectors(ROUNDINGS[format.dtype](x), np.zeros(x.shape[:-1], bool), 0)
+        return StoredVectors(ROUNDINGS[format.dtype](x), np.zeros(x.shape[:-1], bool), 0, np.ones_like(x[..., :1]))
     codes, layer = CODES[format.dtype], np.float32(layer_scale)
     x = np.clip(np.nan_to_num(x, nan=0.0, posinf=2.0**64, neginf=-(2.0**64)), -(2.0**64), 2.0**64).astype(np.float32)
     own = _fitted_scales(x, codes, layer)
@@ -98,7 +100,7 @@ def store_vectors(x: F32Array, format: KVFormat, layer_scale: float = 1.0) -> St
     alone = guarded | (format.scales == "dynamic")
     scale = layer * np.where(alone[..., None], own, np.float32(1))
     values = codes.round(np.clip(x / scale, -codes.largest, codes.largest)) * scale
-    return StoredVectors(values, guarded, int(beyond.sum()) if format.scales == "static" else 0)
+    return StoredVectors(values, guarded, int(beyond.sum()) if format.scales == "static" else 0, scale)
 
 
 def _fitted_scales(x: F32Array, codes: Codes, layer: np.float32) -> F32Array:
@@ -173,6 +175,7 @@ class ReferenceKV:
         shapes = {layer: (num_blocks[layer.group] * block_size, layer.num_kv_heads, layer.head_dim) for layer in layers}
         self.k = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
         self.v = {layer: np.zeros(shape, np.float32) for layer, shape in shapes.items()}
+        self.v_scale = {layer: np.ones((*shape[:2], 1), np.float32) for layer, shape in shapes.items()}
         self.counts = np.zeros((len(layers), 5), np.uint64)
         """As _native.KVStorage.counts, of each layer of the model."""
 
@@ -181,7 +184,7 @@ class ReferenceKV:
         place = self._layers.index(layer)
         scales = self.format.of_layer(place)
         stored_k, stored_v = (store_vectors(x, self.format, scale) for x, scale in zip((k, v), scales, strict=True))
-        self.k[layer][slots], self.v[layer][slots] = stored_k.values, stored_v.values
+        self.k[layer][slots], self.v[layer][slots], self.v_scale[layer][slots] = stored_k.values, stored_v.values, stored_v.scales
         guarded = [np.count_nonzero(stored.guarded) for stored in (stored_k, stored_v)]
         if self.format.scales != "none":
             self.counts[place] += np.array([stored_k.guarded.size, *guarded, stored_k.clipped, stored_v.clipped], np.uint64)
@@ -206,7 +209,7 @@ class ReferenceKV:
 
     def _arrays(self, group: int) -> list[F32Array]:
         members = [layer for layer in self._layers if layer.group == group]
-        return [array for layer in members for array in (self.k[layer], self.v[layer])]
+        return [array for layer in members for array in (self.k[layer], self.v[layer], self.v_scale[layer])]
 
     def _slots(self, group: int, blocks: Int32Array) -> npt.NDArray[np.int64]:
         """[blocks, block_size]"""
@@ -276,8 +279,9 @@ class ReferenceOps(Ops[F32Array]):
             slots = self._slots(layer, s, int(length))
             k, v = self._kv.k[layer][slots], self._kv.v[layer][slots]
             heads = q[rows].reshape(-1, spec.num_heads, layer.head_dim)
-            bf16 = self._kv.format.bf16_products
-            out[rows] = attend(heads, k, v, inputs.positions[rows], spec, sinks, bf16).reshape(out[rows].shape)
+            format = self._kv.format
+            scales = None if format.scales == "none" else self._kv.v_scale[layer][slots]
+            out[rows] = attend(heads, k, v, inputs.positions[rows], spec, sinks, format.bf16_products, scales).reshape(out[rows].shape)
         return out
 
     def _slots(self, layer: KVLayer, sequence: int, length: int) -> npt.NDArray[np.int64]:
@@ -310,10 +314,11 @@ def attend(
     spec: AttentionSpec,
     sinks: F32Array | None = None,
     bf16_products: bool = False,
+    v_scales: F32Array | None = None,
 ) -> F32Array:
     """Causal attention of one sequence: q [n, heads, d] at ``positions`` over k, v [length, kv_heads, d] → [n, heads, d].
 
-    ``bf16_products``: see KVFormat.
+    ``bf16_products``: see KVFormat. ``v_scales`` [length, kv_heads, 1]: what codes of V are multiplied with, where they are.
     """
     group = spec.num_heads // k.shape[1]
     keys = np.arange(k.shape[0])
@@ -329,20 +334,30 @@ def attend(
         scores = np.where(visible, scores, -np.inf)
         top = scores.max(-1, keepdims=True)
         top = top if sinks is None else np.maximum(top, sinks[h])
-        p = _weights_of_bf16(scores, top) if bf16_products else np.exp(scores - top)
-        total = p.sum(-1, keepdims=True)
+        p = sums = np.exp(scores - top)
+        if bf16_products:
+            p = _weights_of_bf16(scores, top, None if v_scales is None else v_scales[:, h // group, 0])
+            sums = p if v_scales is None else sums
+        total = sums.sum(-1, keepdims=True)
         total = total if sinks is None else total + np.exp(sinks[h] - top)
         out[:, h] = (p / total) @ v[:, h // group]
     return out
 
 
-def _weights_of_bf16(scores: npt.NDArray[np.floating], top: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """exp(scores - top), [n, positions], rounded to bf16 within each split of positions, against the split's own largest score."""
+def _weights_of_bf16(
+    scores: npt.NDArray[np.floating], top: npt.NDArray[np.floating], v_scales: F32Array | None
+) -> npt.NDArray[np.floating]:
+    """exp(scores - top), [n, positions], rounded to bf16 within each split of positions, against the split's own largest score.
+
+    What is rounded is the product with ``v_scales`` [positions], where there are.
+    """
     p = np.zeros_like(scores)
     for start in range(0, scores.shape[1], SPLIT):
         part = scores[:, start : start + SPLIT]
         largest = part.max(-1, keepdims=True)
         seen = np.isfinite(largest)
-        weights = round_bf16(np.exp(np.where(seen, part - np.where(seen, largest, 0), -np.inf)).astype(np.float32))
+        scale = np.float32(1) if v_scales is None else v_scales[start : start + SPLIT]
+        exact = np.exp(np.where(seen, part - np.where(seen, largest, 0), -np.inf))
+        weights = round_bf16((exact * scale).astype(np.float32)) / scale
         p[:, start : start + SPLIT] = weights * np.where(seen, np.exp(np.where(seen, largest, 0) - top), 0)
     return p

@@ -1,6 +1,6 @@
 """How long ``octavo serve`` takes from its process's start to the first 200 of /health, and where that goes.
 
-usage: python benchmarks/server/bench_start.py [MODEL] [--rounds 7] [--ceiling 1.2] [-- SERVE FLAGS]
+usage: python benchmarks/server/bench_start.py [MODEL] [--rounds 7] [--port P] [--ceiling 1.2] [-- SERVE FLAGS]
 
 The model must be cached. The first start does not count: it warms the system's file cache. Prints each start, and the median of each
 phase as the server itself tells them (/metrics, startup_phase_seconds). Exits with 1 if the median start is above ``--ceiling`` seconds.
@@ -31,11 +31,15 @@ def get(port: int, path: str) -> bytes:
         return b""
 
 
-def start_once(model: str, flags: list[str]) -> tuple[float, dict[str, float]]:
-    """Seconds to the first 200, and the server's own account of them."""
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_once(model: str, port: int, flags: list[str]) -> tuple[float, dict[str, float]]:
+    """Seconds to the first 200, and the server's own account of them."""
     start = time.monotonic()
     command = [sys.executable, "-m", "octavo", "serve", model, "--port", str(port), *flags]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -55,11 +59,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", default="smollm2")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--port", type=int, default=0, help="by default any that is free")
     parser.add_argument("--ceiling", type=float, default=1.2, help="seconds")
     arguments, flags = parser.parse_known_args()
     flags = [each for each in flags if each != "--"]
-    start_once(arguments.model, flags)
-    starts, phases = zip(*(start_once(arguments.model, flags) for _ in range(arguments.rounds)), strict=True)
+    port = arguments.port or free_port()
+    start_once(arguments.model, port, flags)
+    starts, phases = zip(*(start_once(arguments.model, port, flags) for _ in range(arguments.rounds)), strict=True)
     print("starts:", ", ".join(f"{seconds:.3f}" for seconds in starts), "s")
     for name in phases[0]:
         print(f"{1e3 * statistics.median(each.get(name, 0.0) for each in phases):8.1f} ms  {name}")

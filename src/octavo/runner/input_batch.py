@@ -49,6 +49,15 @@ class StepBatch:
     """Requests that want prompt logprobs: the logits rows and the tokens whose log-probabilities they give."""
 
 
+@dataclass(slots=True)
+class _Decoding:
+    """A step in which every request computed one token, and sampled."""
+
+    names: list[str]
+    indices: npt.NDArray[np.intp]
+    batch: StepBatch
+
+
 class InputBatch:
     """Rows of up to ``max_num_seqs`` requests. Mutated by one thread."""
 
@@ -62,6 +71,7 @@ class InputBatch:
         self._tokens = np.zeros((max_num_seqs, columns), np.int32)
         self._num_tokens = np.zeros(max_num_seqs, np.int32)
         self._blocks = [np.zeros((max_num_seqs, -(-columns // block_size)), np.int32) for _ in range(num_groups)]
+        self._decoding: _Decoding | None = None
         self._step = StepArrays(max_num_seqs, max_num_tokens, block_size, self._blocks)
 
     def __len__(self) -> int:
@@ -95,6 +105,9 @@ class InputBatch:
 
     def lay_out(self, scheduled: SchedulerOutput) -> StepBatch:
         """The step's inputs. Rows of a request stand together, requests in the order they were scheduled."""
+        if self._decoding is not None and self._goes_on(self._decoding, scheduled):
+            return self._decoding.batch
+        self._decoding = None
         rows = [self._rows[request_id] for request_id in scheduled.num_scheduled_tokens]
         counts = np.fromiter(scheduled.num_scheduled_tokens.values(), np.int32, len(rows))
         computed = _num_computed(scheduled)
@@ -106,7 +119,24 @@ class InputBatch:
             return self._score_prompts(StepBatch(inputs), rows, first, samples.tolist())
         inputs.logits_rows = inputs.query_start[1:][samples] - np.int32(1)
         sampling = [row for row, last in zip(rows, samples.tolist(), strict=True) if last]
-        return StepBatch(inputs, sampling, list(range(len(sampling))))
+        batch = StepBatch(inputs, sampling, list(range(len(sampling))))
+        if len(rows) == len(sampling) == len(inputs.token_ids):
+            self._decoding = _Decoding(list(scheduled.num_scheduled_tokens), indices, batch)
+        return batch
+
+    def _goes_on(self, last: _Decoding, scheduled: SchedulerOutput) -> bool:
+        """Whether the step is the last one's requests with their next token each; ``last.batch`` is it then."""
+        running, inputs = scheduled.running, last.batch.inputs
+        if (
+            scheduled.new
+            or [entry.request_id for entry in running] != last.names
+            or list(scheduled.num_scheduled_tokens) != last.names
+            or scheduled.total_num_scheduled_tokens != len(last.names)
+            or any(row.changed for row in last.batch.sampling)
+            or [entry.num_computed_tokens for entry in running] != inputs.seq_lens.tolist()
+        ):
+            return False
+        return self._step.go_on(inputs, last.indices, self._tokens)
 
     def _score_prompts(self, batch: StepBatch, rows: Sequence[Row], first: Int32Array, samples: list[bool]) -> StepBatch:
         """Choose the rows whose logits are needed: a request's last token if it samples, and prompt tokens to be scored."""

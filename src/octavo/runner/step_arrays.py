@@ -37,6 +37,8 @@ class StepArrays:
         self._token_ids = self._positions = np.zeros(0, np.int32)
         self._slots: list[Int32Array] = []
         self._ramp = self._block_of = self._offset = np.zeros(0, np.int32)
+        self._steps_left = 0
+        """Steps of a token each that all requests of the last one may go on for within their blocks."""
         self._reserve_tokens(max(max_num_tokens, max_num_seqs))
         self._reserve_positions(blocks[0].shape[1] * block_size if blocks else 0)
 
@@ -58,8 +60,10 @@ class StepArrays:
         total = int(query_start[num])
         self._reserve_tokens(total)
         self._reserve_positions(int(seq_lens.max(initial=0)))
+        self._steps_left = 0
         if total == num:
             self._put_ones(slice(0, num), first, indices, tokens, blocks)
+            self._steps_left = self._size - 1 - int(self._offset[first].max(initial=0))
         else:
             ones = counts == 1
             self._put_ones(query_start[:-1][ones], first[ones], indices[ones], tokens, blocks)
@@ -76,6 +80,19 @@ class StepArrays:
             logits_rows=np.zeros(0, np.int32),
             block_size=self._size,
         )
+
+    def go_on(self, inputs: StepInputs, indices: IndexArray, tokens: Int32Array) -> bool:
+        """Make ``inputs``, the last result, the same requests' next token each; False, and nothing is changed, if that takes more than
+        counting on. ``indices`` and ``tokens`` as before."""
+        if self._steps_left == 0:
+            return False
+        self._steps_left -= 1
+        np.add(inputs.positions, 1, out=inputs.positions)
+        np.add(inputs.seq_lens, 1, out=inputs.seq_lens)
+        for slots in inputs.slot_mapping:
+            np.add(slots, 1, out=slots)
+        inputs.token_ids[:] = tokens[indices, inputs.positions]
+        return True
 
     def _put_ones(
         self, at: slice | Int32Array, first: Int32Array, indices: IndexArray, tokens: Int32Array, blocks: Sequence[Int32Array]

@@ -3,6 +3,7 @@
     make bench-guard                              # or: python -m benchmarks.guard; ends with 1 if something became slower
     python -m benchmarks.guard --only linear
     python -m benchmarks.guard --update           # measure three times, and write the medians to results/
+    python -m benchmarks.guard --callgrind        # count AVX2 kernels' instructions instead, which no other load disturbs
 
 docs/benchmarks.md says what is measured and how it is judged.
 """
@@ -14,6 +15,7 @@ import re
 import sys
 from pathlib import Path
 
+from benchmarks.guard import callgrind
 from benchmarks.guard.cases import Case, reference
 from benchmarks.guard.judge import TOLERANCE, judge, load, middle, save, table, take
 from octavo import _native, envs
@@ -51,8 +53,11 @@ def main() -> int:
     parser.add_argument("--models", nargs="*", default=list(MODELS), help="whose steps to time; none: kernels and Python alone")
     parser.add_argument("--rounds", type=int, default=6, help="the best of so many counts (default: 6)")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help=f"how much slower a case may be (default: {TOLERANCE})")
+    parser.add_argument("--callgrind", action="store_true", help="count the AVX2 kernels' instructions in place of timing (needs valgrind)")
     parser.add_argument("--update", action="store_true", help="write this machine's results in place of judging")
     args = parser.parse_args()
+    if args.callgrind:
+        return callgrind.guard(args.update)
 
     isa, cpus = envs.isa() or _native.supported_isas()[0], engine_cpus()
     cases = [case for case in all_cases(isa, cpus, args.models) if args.only in case.name]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.guard import callgrind
 from benchmarks.guard.cases import Case, Reference, better
 from benchmarks.guard.judge import Figure, judge, load, middle, save, table, take, verdicts
 from octavo.bench.machine import MachineRates
@@ -106,3 +107,17 @@ def test_the_better_of_two_references_takes_each_rate_by_itself() -> None:
     a = Reference(MachineRates(1.0, 5.0, 3.0, 4.0, (0,)), 2.0)
     b = Reference(MachineRates(2.0, 4.0, 3.5, 1.0, (0,)), 3.0)
     assert better(a, b) == Reference(MachineRates(2.0, 5.0, 3.5, 4.0, (0,)), 2.0)
+
+
+@pytest.mark.parametrize("line", ["totals: 39619", "summary: 39619", "summary: 39619 1 2\ntotals: 39619 1 2"])
+def test_a_file_of_callgrind_gives_its_instructions(line: str) -> None:
+    assert callgrind.total(f"version: 1\nevents: Ir\n{line}\n") == 39619
+
+
+def test_a_file_of_callgrind_without_totals_is_refused() -> None:
+    with pytest.raises(ValueError, match="no totals"):
+        callgrind.total("version: 1\n")
+
+
+def test_one_instruction_in_a_hundred_more_is_tolerated_and_two_are_not() -> None:
+    assert callgrind.slower({"a": 101, "b": 102, "new": 500}, {"a": 100, "b": 100}) == ["b"]

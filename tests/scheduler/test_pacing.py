@@ -24,6 +24,8 @@ class Timed(Simulation):
     """Each step takes as long as ``costs`` say: seconds of a step, a token, a pair, a row."""
 
     costs: tuple[float, float, float, float] = (3e-3, 3e-4, 1e-7, 3e-4)
+    decode_pair: float | None = None
+    """Seconds of a pair in a decode, if it differs."""
     noise: float = 0.05
     seed: int = 0
     calibrated: bool = True
@@ -44,7 +46,12 @@ class Timed(Simulation):
         outputs = super().step()
         work = self.scheduled[-1].work
         if work.tokens:
-            self.now += float(np.array(self.costs) @ work.features()) * (1 + self.noise * self.random.standard_normal())
+            seconds = float(np.array(self.costs) @ work.features())
+            if self.decode_pair is not None:
+                counts = self.scheduled[-1].num_scheduled_tokens
+                alone = [each.num_computed_tokens + 1 for each in self.scheduled[-1].running if counts[each.request_id] == 1]
+                seconds += (self.decode_pair - self.costs[2]) * sum(alone)
+            self.now += seconds * (1 + self.noise * self.random.standard_normal())
             self.scheduler.pacer.observe(work, self.now - planned_at)
         for output in outputs:
             self.times.setdefault(output.request_id, []).extend([self.now] * len(output.new_token_ids))
@@ -94,6 +101,27 @@ def test_lt_01_a_long_prompt_among_streams_keeps_the_limit() -> None:
 def test_an_engine_that_was_not_calibrated_learns_the_cost() -> None:
     sim = among_streams(LIMIT, calibrated=False)
     assert np.percentile(sim.gaps(STREAMS), 99) < 1.2 * LIMIT
+
+
+@pytest.mark.parametrize("change", [0.6, 1.6])
+def test_single_streams_leave_the_limit_to_those_who_come_after(change: float) -> None:
+    """Calibrated while the machine was slower, or faster; then one stream alone, which cannot tell a token's cost from a step's."""
+    sim = Timed(num_blocks=900, max_num_seqs=16, max_num_batched_tokens=512, max_model_len=5000, prefix_index="none", itl_limit=LIMIT)
+    sim.scheduler.pacer.cost.coefficients = np.array(sim.costs) / change
+    sim.arrivals = [(1000.0, "before", 16, 400), (1010.0, "stream0", 16, 250), (1010.2, "attacker", 4096, 4)]
+    sim.serve()
+    assert sim.gaps({"stream0"}).max() < 1.3 * LIMIT
+
+
+@pytest.mark.parametrize("decode_pair", [1e-6, 2e-6, 8e-6])
+def test_a_position_may_cost_a_decode_more_than_a_prefill(decode_pair: float) -> None:
+    """A decode reads K and V for one token, a chunk for many: one coefficient has to do for both."""
+    fields: dict[str, Any] = {"num_blocks": 400, "max_num_seqs": 16, "max_num_batched_tokens": 512, "max_model_len": 1000}
+    sim = Timed(**fields, prefix_index="none", itl_limit=LIMIT, costs=(3e-3, 3e-4, 1e-6, 3e-4), decode_pair=decode_pair, noise=0.02)
+    sim.arrivals = [(1000.0, f"stream{i}", 200, 200) for i in range(4)] + [(1001.0, "attacker", 800, 4)]
+    sim.serve()
+    assert sim.times["stream0"][-1] > sim.times["attacker"][0]
+    assert sim.gaps({f"stream{i}" for i in range(4)}).max() < 1.3 * LIMIT
 
 
 def test_spikes_of_the_machine_widen_the_margin() -> None:

@@ -83,6 +83,18 @@ def test_hours_of_decoding_leave_the_cost_of_prefill_alone() -> None:
     assert model.predict(probe) == pytest.approx(seconds(probe), rel=0.3)
 
 
+@pytest.mark.parametrize("change", [0.5, 0.8, 1.5])
+def test_a_single_stream_tells_the_machines_speed_and_not_the_cost_of_prefill(change: float) -> None:
+    """Of one stream nobody can tell what a token costs from what a step does: a change of their sum is a change of each in proportion."""
+    random, model = np.random.default_rng(5), StepCostModel(TRUE)
+    for i in range(600):
+        made = work(1, 100 + i, 1)
+        model.observe(made, change * seconds(made) * (1 + 0.02 * random.standard_normal()))
+    assert model.predict(work(1, 500, 1)) == pytest.approx(change * seconds(work(1, 500, 1)), rel=0.05)
+    probe = work(104, 300, 4)
+    assert model.predict(probe) == pytest.approx(change * seconds(probe), rel=0.3)
+
+
 def test_no_coefficient_is_negative() -> None:
     """Times that fall with the tokens, as no machine has them, would make a line with a negative slope."""
     model = StepCostModel()

@@ -31,4 +31,9 @@ class GarbageClock:
             self.seconds += time.perf_counter() - self._began
 
 
+def settle() -> None:
+    """Starting is over: what lives now lives as long as the process, so the collector need not walk through it again and again."""
+    gc.freeze()
+
+
 GARBAGE = GarbageClock()

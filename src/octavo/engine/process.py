@@ -19,6 +19,7 @@ import zmq
 from octavo.config import EngineArgs
 from octavo.engine import messages
 from octavo.engine.core import EngineCore
+from octavo.engine.garbage import settle
 from octavo.engine.logs import show_logs
 from octavo.errors import InvalidRequestError, OctavoError
 from octavo.kv.guard import PolicyError
@@ -78,6 +79,7 @@ def main() -> int:
         core = _start(channel)
         if core is None:
             return 1
+        settle()
         try:
             return _serve(core, channel)
         finally:

@@ -7,56 +7,28 @@ import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from octavo.errors import InvalidRequestError
-from octavo.kv.block_hash import extend_chain, root_hash
+from octavo.kv.allocation import Allocation
 from octavo.kv.block_map import map_blocks
 from octavo.kv.block_pool import BlockPool
+from octavo.kv.books import check_pools, check_records
 from octavo.kv.compaction import compact
-from octavo.kv.disk.tier import DiskTier, StillReading
+from octavo.kv.disk.tier import DiskTier
 from octavo.kv.guard import PolicyError
 from octavo.kv.interfaces import NO_BLOCKS, BlockHash, BlockIds, KVGroup, Move, PoolSpec
 from octavo.kv.policies import choose
-from octavo.kv.prefix_hit import PrefixHit, find_prefix
+from octavo.kv.pool_usage import pool_usage
+from octavo.kv.prefix_hit import PrefixHit
+from octavo.kv.prefix_search import PrefixSearch
 from octavo.kv.reach import UNBOUNDED, Reach
 from octavo.kv.request_blocks import Ledger, RequestBlocks
 from octavo.kv.swap import SwapSpace
-from octavo.kv.transfers import CopyBlocks, LoadBlocks, SaveBlocks, StoredPrefix, Transfer
-from octavo.kv.usage import GroupUsage, KVUsage
+from octavo.kv.transfers import CopyBlocks, LoadBlocks, SaveBlocks, Transfer
+from octavo.kv.usage import KVUsage
 from octavo.kv.window_slots import WindowSlots
 from octavo.request import Request
 
 logger = logging.getLogger(__name__)
-
-
-class Allocation:
-    """The growth of one request's blocks in every group. It is tentative until ``commit``; ``rollback`` undoes it.
-
-    To be done with one or the other before that request grows again.
-    """
-
-    __slots__ = ("_first", "_manager", "_request_id", "new_blocks")
-
-    def __init__(self, manager: KVCacheManager | None, request_id: str, first: int, new_blocks: list[BlockIds]) -> None:
-        self._manager = manager
-        self._request_id = request_id
-        self._first = first
-        self.new_blocks = new_blocks
-        """Per group: the blocks appended, shared ones included; -1 for those of a prefix that a sliding window has left behind."""
-
-    @property
-    def tentative(self) -> bool:
-        """Whether there is something to commit, or to roll back."""
-        return self._manager is not None
-
-    def commit(self) -> None:
-        self._manager = None
-
-    def rollback(self) -> None:
-        if self._manager is not None:
-            self._manager._undo(self._request_id, self._first)
-            self._manager = None
 
 
 class KVCacheManager:
@@ -97,7 +69,6 @@ class KVCacheManager:
         chosen = choose(policies, compaction=bool(compaction_blocks))
         self.groups = list(groups)
         self.block_size = block_size
-        self.numerics_id = numerics_id
         self.pools = [
             BlockPool(PoolSpec(count, block_size, max_num_seqs, max_model_len, group.window), chosen)
             for group, count in zip(self.groups, num_blocks, strict=True)
@@ -113,12 +84,10 @@ class KVCacheManager:
         """Blocks to move before the next step, in order; the scheduler takes them."""
         self._compaction_blocks = compaction_blocks
         self._admission = chosen.admission
-        self._caches = chosen.caches
+        self._prefixes = PrefixSearch(self.pools, self.reaches, block_size, numerics_id, self.swap, disk, chosen.caches)
         self._records: dict[str, RequestBlocks] = {}
         self._ledger = Ledger(block_size, self.reaches)
-        no_blocks = [NO_BLOCKS] * len(self.groups)
-        self._no_hit = PrefixHit(no_blocks, [0] * len(self.groups), 0)
-        self._no_growth = Allocation(None, "", 0, no_blocks)
+        self._no_growth = Allocation(None, "", 0, [NO_BLOCKS] * len(self.groups))
         if disk is not None:
             for group, pool in enumerate(self.pools):
                 pool.spill_to(functools.partial(self._spill, disk, group))
@@ -140,7 +109,7 @@ class KVCacheManager:
     @property
     def caches(self) -> bool:
         """Whether prefixes are looked up at all."""
-        return self._caches
+        return self._prefixes.caches
 
     @property
     def capacity(self) -> int:
@@ -157,29 +126,7 @@ class KVCacheManager:
         """What a request that is not running need not compute: its longest cached prefix, and beyond that what was kept of it when it was
         preempted, or else what is on disk. Never its last token, whose logits are needed. None: it is being read, ask again.
         """
-        hit = self._find_cached(request)
-        try:
-            stored = self.swap.find(request.request_id) or self._find_on_disk(request, hit)
-        except StillReading:
-            return None
-        if stored is None or stored.num_tokens <= hit.num_tokens:
-            return hit
-        return hit.extended(stored, self.reaches)
-
-    def _find_cached(self, request: Request) -> PrefixHit:
-        """In the prefix index. Prompt log-probabilities need the logits of every prompt token: who wants them finds nothing."""
-        if not self._caches or request.sampling_params.prompt_logprobs is not None:
-            return self._no_hit
-        num_blocks = (request.num_tokens - 1) // self.block_size
-        self._hash_blocks(request, num_blocks)
-        hashes = request.block_hashes[1 : num_blocks + 1]
-        return find_prefix([pool.index for pool in self.pools], self.reaches, hashes, self.block_size)
-
-    def _find_on_disk(self, request: Request, hit: PrefixHit) -> StoredPrefix | None:
-        if self.disk is None or not self._caches or request.sampling_params.prompt_logprobs is not None:
-            return None
-        hashes = request.block_hashes[1 : (request.num_tokens - 1) // self.block_size + 1]
-        return self.disk.find(request.request_id, hashes, hit.num_shared // self.block_size, self.reaches, patient=not self._records)
+        return self._prefixes.find(request, patient=not self._records)
 
     def can_start(self, request: Request, hit: PrefixHit, without: Iterable[Request] = ()) -> bool:
         """Whether admission lets a waiting request start; ``without``: if these running ones were preempted first."""
@@ -220,7 +167,7 @@ class KVCacheManager:
         granted = False
         self._ledger.remove(record)
         try:
-            granted = self._grow(request.request_id, record, num_blocks, hit or self._no_hit)
+            granted = self._grow(request.request_id, record, num_blocks, hit or self._prefixes.no_hit)
         finally:
             if granted:
                 self._ledger.add(record)
@@ -230,7 +177,7 @@ class KVCacheManager:
             return None
         if hit is not None and hit.stored is not None:
             self.transfers += hit.loads(request.request_id, [table.view() for table in record.tables], self.block_size)
-        return Allocation(self, request.request_id, first, [table.view(first).copy() for table in record.tables])
+        return Allocation(self._undo, request.request_id, first, [table.view(first).copy() for table in record.tables])
 
     def mark_computed(self, request: Request, num_tokens: int) -> None:
         """The first ``num_tokens`` tokens of a running request are in its blocks: full ones can be shared from now on.
@@ -244,8 +191,8 @@ class KVCacheManager:
         ledger.tail += -num_tokens % block_size - -record.num_computed % block_size
         record.num_computed = num_tokens
         full = num_tokens // block_size
-        if full > record.num_offered and self._caches:
-            self._hash_blocks(request, full)
+        if full > record.num_offered and self._prefixes.caches:
+            self._prefixes.hash_blocks(request, full)
             for pool, table in zip(self.pools, record.tables, strict=True):
                 first = max(record.num_offered, table.first)
                 pool.cache(request.block_hashes, first, table.view(first, full))
@@ -309,7 +256,7 @@ class KVCacheManager:
         """
         record = self._records.get(request.request_id)
         end = record.num_blocks if record else hit.num_shared // self.block_size if hit else 0
-        firsts = hit.firsts if hit else self._no_hit.firsts
+        firsts = hit.firsts if hit else self._prefixes.no_hit.firsts
         wanted = self._blocks_for(num_tokens)
         short = [
             min(wanted - end, reach.most_in_prefill - (end - first)) - pool.num_available
@@ -332,14 +279,9 @@ class KVCacheManager:
         for pool in self.pools:
             pool.recover(error)
 
-    @contextlib.contextmanager
-    def without_caching(self) -> Iterator[None]:
+    def without_caching(self) -> contextlib.AbstractContextManager[None]:
         """Nothing is looked up in the prefix index, on disk, or entered there."""
-        caches, self._caches = self._caches, False
-        try:
-            yield
-        finally:
-            self._caches = caches
+        return self._prefixes.suspended()
 
     def reset_prefix_cache(self) -> int:
         """Forget all cached blocks, those on disk too, and say how many there were in the pool.
@@ -355,7 +297,10 @@ class KVCacheManager:
     def usage(self, head: Request | None = None) -> KVUsage:
         """Every slot's place, in O(groups); ``head`` is the waiting request whose want of a run counts as external."""
         wanted = 0 if head is None else self._blocks_for(head.max_num_tokens - 1)
-        return KVUsage(tuple(self._group_usage(i, wanted) for i in range(len(self.groups))))
+        most = [reach.most(wanted) for reach in self.reaches]
+        windows = [self._windows.get(i) for i in range(len(self.groups))]
+        parts = zip(self.groups, self.pools, windows, most, strict=True)
+        return KVUsage(tuple(pool_usage(group, pool, self._ledger, window, run) for group, pool, window, run in parts))
 
     def block_map(self) -> tuple[list[str], list[BlockIds]]:
         """Who has which block: see octavo.kv.block_map. O(pool)."""
@@ -364,38 +309,17 @@ class KVCacheManager:
     def check_integrity(self, running: Iterable[Request] | None = None) -> None:
         """Recount everything from the block tables, O(pool). ``running``: exactly these requests should hold blocks.
 
-        Raises:
-            AssertionError: if a count or a state differs.
+        Raises AssertionError if a count or a state differs.
         """
         if running is not None:
             assert self._records.keys() == {request.request_id for request in running}, "blocks of a request that does not run"
             assert not self._records.keys() & self.swap.request_ids, "blocks of a running request are kept in the swap space"
         self.swap.check_integrity()
-        ledger = Ledger(self.block_size, self.reaches)
-        for record in self._records.values():
-            ledger.add(record)
-            for table, reach in zip(record.tables, self.reaches, strict=True):
-                assert len(table) == record.num_blocks, "tables differ in length"
-                assert (table.view(0, table.first) == -1).all() and table.num_held <= reach.most_in_prefill, "a window is too wide"
-            assert record.num_computed <= record.num_blocks * self.block_size, "computed tokens without a slot"
-            assert record.num_offered * self.block_size <= record.num_computed, "a block was shared before it was computed"
-        assert ledger.as_tuples() == self._ledger.as_tuples(), "the ledger differs from the records"
-        for i, pool in enumerate(self.pools):
-            owned = [record.tables[i].held() for record in self._records.values()]
-            assert all(len(np.unique(blocks)) == len(blocks) for blocks in owned), "a request holds a block twice"
-            pool.check_integrity(np.bincount(np.concatenate([NO_BLOCKS, *owned]), minlength=pool.num_blocks))
-            if i in self._windows:
-                self._windows[i].check_integrity([(record.tables[i], record.num_computed) for record in self._records.values()])
-            pool.check_reserved([pool.placement.reserved_blocks(request_id) for request_id in self._records])
+        check_records(self._records, self._ledger, self.reaches, self.block_size)
+        check_pools(self._records, self.pools, self._windows)
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
-
-    def _hash_blocks(self, request: Request, num_blocks: int) -> None:
-        chain = request.block_hashes
-        if not chain:
-            chain.append(root_hash(self.block_size, self.numerics_id, request.cache_salt, request.adapter))
-        extend_chain(chain, request.all_token_ids, num_blocks, self.block_size)
 
     def _open(self, request: Request) -> RequestBlocks:
         record = RequestBlocks(len(self.groups), self._blocks_for(request.num_tokens), self._blocks_for(request.max_num_tokens - 1))
@@ -474,27 +398,3 @@ class KVCacheManager:
             self._ledger.add(record)
         else:
             del self._records[request_id]
-
-    def _group_usage(self, i: int, wanted: int) -> GroupUsage:
-        group, pool, size, window = self.groups[i], self.pools[i], self.block_size, self._windows.get(i)
-        free, idle = pool.num_free, pool.num_idle
-        largest_run = pool.placement.largest_free_run
-        held = (pool.num_blocks - free - idle) * size
-        stale = window.num_stale if window else 0
-        filled = window.num_filled if window else self._ledger.num_computed
-        live = filled - stale - (pool.num_references - pool.num_owned) * size  # a shared block is full, and counts once
-        return GroupUsage(
-            name=group.name,
-            block_size=size,
-            bytes_per_block=group.bytes_per_block,
-            total=pool.num_blocks * size,
-            held=held,
-            live=live,
-            tail=self._ledger.tail,
-            reserved=held - live - stale - self._ledger.tail,
-            stale=stale,
-            cached=idle * size,
-            free=free * size,
-            external=free * size if largest_run < self.reaches[i].most(wanted) <= free else 0,
-            largest_free_run=largest_run * size,
-        )

@@ -116,10 +116,10 @@ class GroupLedger:
 class Ledger:
     """Sums over all records, so that reading them costs O(1). A record that changes is taken out before and put back after."""
 
-    __slots__ = ("_block_size", "_reaches", "groups", "num_computed", "tail")
+    __slots__ = ("_reaches", "block_size", "groups", "num_computed", "tail")
 
     def __init__(self, block_size: int, reaches: Sequence[Reach]) -> None:
-        self._block_size, self._reaches = block_size, reaches
+        self.block_size, self._reaches = block_size, reaches
         self.num_computed = 0
         self.tail = 0
         """Unfilled slots of each request's last filled block."""
@@ -127,7 +127,7 @@ class Ledger:
 
     def add(self, record: RequestBlocks, sign: int = 1) -> None:
         self.num_computed += sign * record.num_computed
-        self.tail += sign * (-record.num_computed % self._block_size)
+        self.tail += sign * (-record.num_computed % self.block_size)
         for i, (ledger, reach) in enumerate(zip(self.groups, self._reaches, strict=True)):
             ledger.add(record, i, reach, sign)
 

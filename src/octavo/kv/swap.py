@@ -26,6 +26,10 @@ class SwapSpace:
         self._bytes_per_block = [group.bytes_per_block for group in groups]
         self._stored: dict[str, tuple[StoredPrefix, int]] = {}
 
+    def stats(self) -> dict[str, int]:
+        """Fields of EngineStats."""
+        return {"swapped_out_blocks": self.blocks_out, "swapped_in_blocks": self.blocks_in, "swap_bytes": self.nbytes}
+
     def save(self, request_id: str, num_tokens: int, tables: Sequence[BlockIds]) -> list[SaveBlocks]:
         """What to save of a request with ``num_tokens`` computed tokens in ``tables`` (per group; negative ids are behind a window).
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 
 from octavo.metrics.buckets import DURATION_SECONDS, LATENCY_SECONDS, TOKENS
+from octavo.metrics.histogram import Histogram
 from octavo.outputs import FinishReason
 
 PREFIX = "octavo_"
 
-# A *_created series for each histogram and counter would tell when the process started, many times over.
+# A *_created series for each counter would tell when the process started, many times over.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -20,8 +21,7 @@ class RequestMetrics:
 
     def __init__(self, registry: CollectorRegistry, model_name: str) -> None:
         def histogram(name: str, doc: str, buckets: tuple[float, ...]) -> Histogram:
-            family = Histogram(PREFIX + name, doc, ["model_name"], registry=registry, buckets=buckets)
-            return family.labels(model_name)
+            return Histogram(PREFIX + name, doc, {"model_name": model_name}, buckets, registry)
 
         self.time_to_first_token = histogram("time_to_first_token_seconds", "Arrival to first token.", DURATION_SECONDS)
         self.inter_token_latency = histogram("inter_token_latency_seconds", "Between two tokens of a sequence.", LATENCY_SECONDS)
@@ -85,8 +85,8 @@ class RequestTimer:
         if self._tokens[index] == 0:
             gaps = count - 1  # the first token ends no gap: those that come with it took no time after it
             self._last[index] = now
-        for _ in range(gaps):
-            self._metrics.inter_token_latency.observe((now - self._last[index]) / count)
+        if gaps:
+            self._metrics.inter_token_latency.observe((now - self._last[index]) / count, gaps)
         self._tokens[index] += count
         self._last[index] = now
 

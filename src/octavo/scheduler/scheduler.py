@@ -9,20 +9,22 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from octavo.errors import InvalidRequestError
 from octavo.kv.guard import PolicyError
 from octavo.kv.kv_cache_manager import KVCacheManager
 from octavo.kv.prefix_hit import PrefixHit
 from octavo.outputs import EngineCoreOutput, EngineStats, FinishReason
 from octavo.request import Request, RequestStatus
+from octavo.scheduler.books import check_books
 from octavo.scheduler.config import SchedulerConfig
 from octavo.scheduler.deadlines import Deadlines
 from octavo.scheduler.output import MovedBlocks, RunnerOutput, SchedulerOutput
 from octavo.scheduler.pacer import Pacer, is_decode
 from octavo.scheduler.preemption_log import PreemptionLog
 from octavo.scheduler.queue import RequestQueue
+from octavo.scheduler.request_check import check_request
 from octavo.scheduler.step import Step, WaitReason
-from octavo.scheduler.stops import Stop, stop_after
+from octavo.scheduler.stops import Stop, stop_after, tell_end
+from octavo.scheduler.totals import Totals
 from octavo.scheduler.victims import VictimChooser
 from octavo.scheduler.wait_estimate import WaitEstimate
 
@@ -37,18 +39,7 @@ class Scheduler:
     because the runner executes steps in order: whoever gets such a block writes it in a later step, reads only what it wrote itself,
     and the block was not shared, since only blocks confirmed by ``mark_computed`` are.
 
-    **Preemption cannot thrash.** A request gives way only to one that ranks before it: of a class that is served first, or of its own
-    class and started earlier. It resumes before any newcomer of its class starts, and only when its whole prefill fits. Let the victim be
-    the last in rank. When it gives way, fewer blocks are left than its prefill needs (or the one that took them would have had enough
-    without it), and until a request ends the running only take more. So between two preemptions of a request, one that ranks before it
-    ends: it is preempted at most as often as requests that rank before it run during its life. Under fcfs those ran when it first
-    started: there are fewer than max_num_seqs. (One that finds its tokens in others' cached blocks, or in the swap space, may resume
-    with less to compute, but not with fewer blocks. Layers with a sliding window give blocks back when a prefill is done as well: in
-    such models each prefill of a request that ranks before it counts like an end.)
-
-    Another rule for the victim may choose a request that could resume at once, but each request MOST_CHOICES times at most
-    (octavo.scheduler.victims). All other victims are the last in rank, so between two of these preemptions of a request, one that ranks
-    before it ends, or another request was chosen: the number is bounded too, and when the choices are used up the proof above holds.
+    Preemption cannot thrash: octavo.scheduler.victims says why.
     """
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,7 +60,7 @@ class Scheduler:
         self._steps_in_flight: deque[tuple[int, list[tuple[Request, int]]]] = deque()
         self._removed: list[str] = []
         self._outbox: list[EngineCoreOutput] = []  # ends that no step brought about
-        self._totals = EngineStats()
+        self._totals = Totals()
         self._num_added = 0
         self._num_started = 0
         self._num_planned = 0
@@ -86,7 +77,7 @@ class Scheduler:
         """
         request.max_num_tokens = min(request.max_num_tokens, self.config.max_model_len)
         self._num_added += 1
-        self._check(request)
+        check_request(request, self.requests, self.config.max_model_len, self.kv)
         request.arrival_index = self._num_added
         request.waiting_since = self._clock()
         self.requests[request.request_id] = request
@@ -235,7 +226,7 @@ class Scheduler:
         request.waiting_since = self._clock()
         self.waiting.add(request)
         self._removed.append(request.request_id)
-        self._totals.preemptions += 1
+        self._totals.stats.preemptions += 1
 
     def _roll_back(self, step: Step) -> None:
         step.roll_back_growths()
@@ -249,8 +240,7 @@ class Scheduler:
         for request, hit in step.starts:
             self._enter(request, hit)
         for request, end in step.ends:
-            if request.num_computed_tokens < request.num_tokens_before_preemption:
-                self._totals.recomputed_tokens += min(end, request.num_tokens_before_preemption) - request.num_computed_tokens
+            self._totals.planned(request, end)
             request.num_computed_tokens = end
             request.in_flight.append(end)
             if end == request.num_tokens + request.num_output_placeholders:
@@ -268,7 +258,7 @@ class Scheduler:
         head = self.waiting.peek() if step.blocked is WaitReason.RUN else None
         for group, move in self.kv.compact(head):
             step.output.moved.append(MovedBlocks(move.owner, group, move.first, move.dst))
-            self._totals.kv_moved_blocks += len(move.dst)
+            self._totals.stats.kv_moved_blocks += len(move.dst)
 
     def _enter(self, request: Request, hit: PrefixHit) -> None:
         """A request joins the running; the first time, what it found in the cache counts as a hit."""
@@ -276,11 +266,7 @@ class Scheduler:
             self._num_started += 1
             request.seniority = self._num_started
             request.scheduled_time = self._clock()
-            request.num_cached_tokens = min(hit.num_tokens, request.num_prompt_tokens)
-            self._count_prompt(request, hit.num_tokens)
-            if self.kv.caches and request.sampling_params.prompt_logprobs is None:
-                self._totals.prefix_queries += request.num_prompt_tokens
-                self._totals.prefix_hits += request.num_cached_tokens
+            self._totals.started(request, hit.num_tokens, self.kv.caches)
         self.kv.started(request, hit)
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = hit.num_tokens
@@ -304,9 +290,10 @@ class Scheduler:
                 result = self._apply(request, end, output)
                 if result is not None:
                     outputs.append(result)
-        self._totals.steps += 1
-        self._totals.native_seconds += output.native_seconds
-        self._totals.last_step_time = self._clock()
+        totals = self._totals.stats
+        totals.steps += 1
+        totals.native_seconds += output.native_seconds
+        totals.last_step_time = self._clock()
         return outputs
 
     def _apply(self, request: Request, end: int, output: RunnerOutput) -> EngineCoreOutput | None:
@@ -327,7 +314,7 @@ class Scheduler:
                 self.kv.recover(policy_error)
                 return result
         if request.num_prompt_tokens_done < request.num_prompt_tokens:
-            self._count_prompt(request, end)
+            self._totals.prompt(request, end)
         prompt_logprobs = output.prompt_logprobs.get(request_id) if output.prompt_logprobs else None
         if prompt_logprobs:
             request.num_prompt_logprobs_sent += len(prompt_logprobs)
@@ -346,7 +333,7 @@ class Scheduler:
         for token_id in token_ids:
             request.append_output(token_id)
         kept, stop = stop_after(request, len(token_ids))
-        self._totals.generation_tokens += kept
+        self._totals.stats.generation_tokens += kept
         if request.first_token_time is None:
             request.first_token_time = self._clock()
         if len(token_ids) > 1:
@@ -354,12 +341,6 @@ class Scheduler:
         else:
             request.num_output_placeholders -= 1
         return kept, stop
-
-    def _count_prompt(self, request: Request, num_computed: int) -> None:
-        done = min(num_computed, request.num_prompt_tokens)
-        if done > request.num_prompt_tokens_done:
-            self._totals.prompt_tokens += done - request.num_prompt_tokens_done
-            request.num_prompt_tokens_done = done
 
     def _expire(self) -> None:
         """End the requests whose deadline has passed."""
@@ -385,44 +366,10 @@ class Scheduler:
         del self.requests[request.request_id]
         request.status = RequestStatus.FINISHED
         request.finish_reason, request.stop_reason = stop
-        result = result or EngineCoreOutput(request.request_id, [], num_cached_tokens=request.num_cached_tokens)
-        result.finish_reason, result.stop_reason, result.error = stop.reason, stop.token_id, error
-        times = {"queued": request.arrival_time, "scheduled": request.scheduled_time, "first_token": request.first_token_time}
-        result.times = {name: at for name, at in times.items() if at is not None} | {"finished": self._clock()}
-        return result
+        return tell_end(request, stop, result, error, self._clock())
 
     def _leave(self, request: Request) -> None:
         del self.running[bisect.bisect_left(self.running, request.rank, key=_rank)]
-
-    def _check(self, request: Request) -> None:
-        """Refuse what could never run. The pool must hold prompt and max_tokens, but for the last token, which is not stored."""
-        length, limit = request.num_prompt_tokens, self.config.max_model_len
-        if request.request_id in self.requests:
-            raise InvalidRequestError(f"request_id = {request.request_id!r}: it is in use", field="request_id")
-        if not length:
-            raise InvalidRequestError("prompt: it has no tokens, and at least 1 is needed", field="prompt")
-        if length >= limit:
-            raise InvalidRequestError(
-                f"prompt: its {length} tokens leave no room to generate; prompt and output are at most {limit} tokens (max_model_len)",
-                field="prompt",
-                code="context_length_exceeded",
-            )
-        if request.num_tokens >= request.max_num_tokens:
-            raise InvalidRequestError(
-                f"output_token_ids: with {request.num_output_tokens} nothing is left to generate; the request ends at "
-                f"{request.max_num_tokens - length} output tokens",
-                field="output_token_ids",
-            )
-        if not self.kv.can_ever_fit(request.max_num_tokens - 1):
-            pool = f"the whole KV pool holds {self.kv.capacity} tokens"
-            if not self.kv.can_ever_fit(length):
-                raise InvalidRequestError(f"prompt: it has {length} tokens, and {pool}", field="prompt", code="context_length_exceeded")
-            raise InvalidRequestError(
-                f"max_tokens = {request.max_tokens}: with the prompt of {length} up to {request.max_num_tokens - 1} tokens are stored, "
-                f"and {pool}",
-                field="max_tokens",
-                code="context_length_exceeded",
-            )
 
     # What is going on
 
@@ -430,50 +377,22 @@ class Scheduler:
         """Gauges as they stand, and totals since the start; all but step_seconds, which only the engine knows."""
         longest = self.waiting.longest_waiting()
         return msgspec.structs.replace(
-            self._totals,
+            self._totals.stats,
             running=len(self.running),
             waiting=len(self.waiting),
             added=self._num_added,
             oldest_waiting_s=max(self._clock() - longest.waiting_since, 0.0) if longest else 0.0,
-            swapped_out_blocks=self.kv.swap.blocks_out,
-            swapped_in_blocks=self.kv.swap.blocks_in,
-            swap_bytes=self.kv.swap.nbytes,
             waiting_reason=self._blocked if longest and self._blocked else "",
             kv=self.kv.usage(self.waiting.peek()).as_dict(),
+            **self.kv.swap.stats(),
             **(self.kv.disk.stats() if self.kv.disk else {}),
             **self.pacer.stats(),
-            **(self._newcomer() if self.config.ttft_limit else {}),
+            **(self._wait.stats(self.waiting, self.running, self._blocked) if self.config.ttft_limit else {}),
         )
 
-    def _newcomer(self) -> dict[str, float]:
-        """What decides when a newcomer would get its first token."""
-        backlog = self.waiting.num_prompt_tokens + sum(request.num_uncomputed_tokens for request in self.running if not is_decode(request))
-        return {
-            "prefill_backlog": backlog,
-            "prefill_tokens_per_s": self._wait.prefill_tokens_per_second(self.running),
-            "seat_wait_s": self._wait.seconds_for_seats(self._blocked, len(self.waiting)),
-        }
-
     def check_integrity(self) -> None:
-        """Recount everything, the KV pools included.
-
-        Raises:
-            AssertionError: if anything differs.
-        """
-        self.waiting.check_integrity()
-        self.kv.check_integrity(self.running)
-        assert [request.rank for request in self.running] == sorted({request.rank for request in self.running}), "running out of order"
-        assert len(self.running) <= self.config.max_num_seqs, "more than max_num_seqs run"
-        assert len(self.requests) == len(self.running) + len(self.waiting), "a request is neither running nor waiting"
-        assert self.kv.swap.request_ids <= self.requests.keys(), "blocks are kept of a request that has ended"
-        for request in self.requests.values():
-            running = request.status is RequestStatus.RUNNING
-            assert running == (request in self.running), "a status is wrong"
-            assert 0 <= request.num_computed_tokens <= request.num_tokens + request.num_output_placeholders, "computed past the end"
-            assert running or not request.num_computed_tokens, "computed tokens of a request that does not run"
-            placeholders = request.num_output_placeholders
-            request.recount_placeholders()
-            assert placeholders == request.num_output_placeholders, "placeholders differ from the steps in flight"
+        """Recount everything, the KV pools included. Raises AssertionError if anything differs."""
+        check_books(self.config, self.kv, self.requests, self.waiting, self.running)
 
 
 def _rank(request: Request) -> tuple[int, int]:

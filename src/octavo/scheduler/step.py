@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from octavo.kv.kv_cache_manager import Allocation
+from octavo.kv.allocation import Allocation
 from octavo.kv.prefix_hit import PrefixHit
 from octavo.request import Request
 from octavo.scheduler.output import NewRequestData, RunningRequestData, SchedulerOutput

@@ -23,6 +23,11 @@ ENOUGH_ERRORS = 64
 """With fewer the margin is a guess: this part of what is predicted."""
 GUESSED_MARGIN = 0.15
 
+RIDGE = 1e-3
+"""Weight of the last fit against the steps observed, of which each term has 1."""
+LEAST_PART = 0.01
+"""Of the mean term; a smaller one is held no stiffer, so that it can grow."""
+
 
 @dataclass(slots=True)
 class StepWork:
@@ -64,7 +69,9 @@ class StepCostModel:
 
     Weighted least squares on relative errors, so that short steps count as much as long ones, with exponential forgetting, so that the
     model follows what else the machine does (Ljung, System Identification, 2nd ed., chapter 11). The normal equations carry a little of the
-    last fit (a ridge towards it): hours of decoding alone must not make the coefficients of prefill wander.
+    last fit, a ridge towards it that is the stiffer the smaller a term's part in a step is. What the steps do not tell apart (of one stream
+    alone: its token from its row and from the step itself) then keeps its proportions, as on a machine that became faster or slower; hours
+    of decoding alone must not make the coefficients of prefill wander.
     """
 
     def __init__(self, prior: Vector | None = None) -> None:
@@ -123,13 +130,14 @@ class StepCostModel:
     def _fit(self) -> None:
         scale = np.sqrt(np.maximum(np.diag(self._normal), 1e-300))
         normal, right = self._normal / np.outer(scale, scale), self._right / scale
-        ridge = 1e-3 * max(np.trace(normal) / 4, 1e-12) if self.num_observed else 1.0
         before = self.coefficients * scale
+        parts = before / before.mean() if before.any() else np.ones(4)
+        ridge = RIDGE / np.maximum(parts, LEAST_PART)
         free = np.ones(4, bool)
         fitted = np.zeros(4)
         while free.any():  # what comes out below 0 is 0, and the rest is fitted again: at most four rounds
-            matrix = normal[np.ix_(free, free)] + ridge * np.eye(int(free.sum()))
-            solved = np.linalg.solve(matrix, right[free] + ridge * before[free])
+            matrix = normal[np.ix_(free, free)] + np.diag(ridge[free])
+            solved = np.linalg.solve(matrix, right[free] + (ridge * before)[free])
             fitted[:] = 0
             fitted[free] = solved
             if (solved >= 0).all():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from octavo.outputs import FinishReason
+from octavo.outputs import EngineCoreOutput, FinishReason
 from octavo.request import Request
 
 
@@ -32,6 +32,15 @@ def stop_after(request: Request, num_new: int) -> tuple[int, Stop | None]:
         if num_outputs >= most_outputs:
             return count, Stop(FinishReason.LENGTH)
     return num_new, None
+
+
+def tell_end(request: Request, stop: Stop, result: EngineCoreOutput | None, error: str | None, now: float) -> EngineCoreOutput:
+    """A request's last message: ``result`` with how it ended and when, or a new one. ``now``: seconds since the epoch."""
+    result = result or EngineCoreOutput(request.request_id, [], num_cached_tokens=request.num_cached_tokens)
+    result.finish_reason, result.stop_reason, result.error = stop.reason, stop.token_id, error
+    times = {"queued": request.arrival_time, "scheduled": request.scheduled_time, "first_token": request.first_token_time}
+    result.times = {name: at for name, at in times.items() if at is not None} | {"finished": now}
+    return result
 
 
 def _named_stop(request: Request, token_id: int) -> int | None:

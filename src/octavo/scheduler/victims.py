@@ -1,4 +1,18 @@
-"""Who gives way when a request needs room: the policy's choice, kept within bounds."""
+"""Who gives way when a request needs room: the policy's choice, kept within bounds.
+
+**Preemption cannot thrash.** A request gives way only to one that ranks before it: of a class that is served first, or of its own
+class and started earlier. It resumes before any newcomer of its class starts, and only when its whole prefill fits. Let the victim be
+the last in rank. When it gives way, fewer blocks are left than its prefill needs (or the one that took them would have had enough
+without it), and until a request ends the running only take more. So between two preemptions of a request, one that ranks before it
+ends: it is preempted at most as often as requests that rank before it run during its life. Under fcfs those ran when it first
+started: there are fewer than max_num_seqs. (One that finds its tokens in others' cached blocks, or in the swap space, may resume
+with less to compute, but not with fewer blocks. Layers with a sliding window give blocks back when a prefill is done as well: in
+such models each prefill of a request that ranks before it counts like an end.)
+
+Another rule for the victim may choose a request that could resume at once, but each request MOST_CHOICES times at most. All other
+victims are the last in rank, so between two of these preemptions of a request, one that ranks before it ends, or another request was
+chosen: the number is bounded too, and when the choices are used up the proof above holds.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +61,7 @@ class VictimChooser:
 
     A request gives way only to one that ranks before it, and while requests of a lower class run, none of a higher one gives way.
     One that was preempted MOST_CHOICES times is no longer offered; when none is left to offer, the last in rank goes. So choices are
-    finite in number, MOST_CHOICES a request, and what is preempted beside them follows the rule whose bound is proven at Scheduler.
+    finite in number, MOST_CHOICES a request, and what is preempted beside them follows the rule whose bound is proven above.
     """
 
     def __init__(self, policy: str, kv: KVCacheManager) -> None:

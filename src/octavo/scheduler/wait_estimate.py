@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from octavo.request import Request
 from octavo.scheduler.pacer import Pacer, is_decode
+from octavo.scheduler.queue import RequestQueue
 from octavo.scheduler.step import WaitReason
 from octavo.scheduler.step_cost import StepWork
 
@@ -34,6 +35,15 @@ class WaitEstimate:
             interval = now - self._last_end
             self._interval = MEMORY * self._interval + (1 - MEMORY) * interval if self._interval else interval
         self._last_end = now if busy else None
+
+    def stats(self, waiting: RequestQueue, running: Sequence[Request], blocked: WaitReason | None) -> dict[str, float]:
+        """What decides when a newcomer would get its first token: fields of EngineStats. ``blocked``: why the head of the queue waits."""
+        backlog = waiting.num_prompt_tokens + sum(request.num_uncomputed_tokens for request in running if not is_decode(request))
+        return {
+            "prefill_backlog": backlog,
+            "prefill_tokens_per_s": self.prefill_tokens_per_second(running),
+            "seat_wait_s": self.seconds_for_seats(blocked, len(waiting)),
+        }
 
     def prefill_tokens_per_second(self, running: Iterable[Request]) -> float:
         """Beside the decodes of ``running``; 0 as long as the cost of a step is not known."""

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from octavo.config import EngineArgs
+from octavo.engine.garbage import settle
 from octavo.engine.remote import EngineProcess
 from octavo.errors import InvalidRequestError, OctavoError
 from octavo.server.settings import ServerSettings
@@ -93,6 +94,7 @@ async def _run(engine: AsyncLLMEngine, settings: ServerSettings, listener: socke
     def ready() -> None:
         seconds = time.monotonic() - start
         phases["http"] = max(0.0, seconds - info.start_seconds)  # what it took longer than the engine beside it
+        settle()
         _announce(settings, listener, seconds)
 
     async def abort_all() -> None:

@@ -9,8 +9,9 @@ namespace {
 
 // Below this many multiplications of q·k, waking other threads costs more than it gains.
 constexpr size_t kAlone = size_t{1} << 16;
-// Items of more than 1 / (kShares * threads) of a step's work are split.
+// Items of more than 1 / (kShares * threads) of a step's work are split, into tasks of at most 1 / (kRuns * threads).
 constexpr size_t kShares = 4;
+constexpr size_t kRuns = 16;
 
 float* floats(std::shared_ptr<Memory>& memory, size_t count) {
   if (memory == nullptr || memory->bytes() < count * sizeof(float)) memory = std::make_shared<Memory>(count * sizeof(float) * 5 / 4);
@@ -37,6 +38,10 @@ size_t own_floats(const AttentionKernels& kernels, const AttentionArgs& args) {
 // A group of 32 outputs that spans two KV heads belongs to two items: it is quantized after both.
 bool quantizes_later(const AttentionArgs& args) {
   return args.out.kind != BufferKind::kF32 && heads_per_kv(args) * args.kv.head_dim % kQ8Group != 0;
+}
+
+size_t state_floats(const AttentionArgs& args, const AttentionItem& item) {
+  return attention_state_floats(item.tokens * heads_per_kv(args), args.kv.head_dim);
 }
 
 // Splits [begin, end) that some token of the item sees.
@@ -87,8 +92,9 @@ size_t plan(const AttentionArgs& args, size_t num_threads, AttentionScratch& scr
     }
     scratch.shared[i].count = end - begin;
     scratch.shared[i].pending = static_cast<uint32_t>(end - begin);
-    states += (end - begin) * attention_state_floats(scratch.items[i].tokens * heads_per_kv(args), args.kv.head_dim);
-    for (size_t s = begin; s < end; ++s) scratch.tasks.push_back({i, s, s + 1, nullptr});
+    states += (end - begin) * state_floats(args, scratch.items[i]);
+    const size_t run = std::max<size_t>(1, (end - begin) * work / (work_of(args, scratch.items[i]) * kRuns * num_threads));
+    for (size_t s = begin; s < end; s += run) scratch.tasks.push_back({i, s, std::min(end, s + run), nullptr});
   }
   if (states == 0) return work;
   float* next = floats(scratch.states, states);
@@ -97,7 +103,7 @@ size_t plan(const AttentionArgs& args, size_t num_threads, AttentionScratch& scr
     if (shared.count == 0) continue;
     if (shared.states == nullptr) shared.states = next;
     task.state = next;
-    next += attention_state_floats(scratch.items[task.item].tokens * heads_per_kv(args), args.kv.head_dim);
+    next += (task.end - task.begin) * state_floats(args, scratch.items[task.item]);
   }
   return work;
 }
@@ -106,13 +112,16 @@ size_t plan(const AttentionArgs& args, size_t num_threads, AttentionScratch& scr
 void run_task(const AttentionKernels& kernels, const AttentionArgs& args, AttentionScratch& scratch, const AttentionTask& task, float* own,
               size_t own_state) {
   const AttentionItem& item = scratch.items[task.item];
-  const size_t state_floats = attention_state_floats(item.tokens * heads_per_kv(args), args.kv.head_dim);
-  float* state = task.state != nullptr ? task.state : own;
-  std::memset(state, 0, state_floats * sizeof(float));
-  kernels.attend(args, item, task.begin, task.end, state, own + own_state);
-  if (task.state == nullptr) return kernels.finish(args, item, state, 1);
+  const bool shares = task.state != nullptr;
+  float* state = shares ? task.state : own;
+  const size_t each = state_floats(args, item), count = shares ? task.end - task.begin : 1;
+  std::memset(state, 0, count * each * sizeof(float));
+  kernels.attend(args, item, task.begin, task.end, state, shares ? each : 0, own + own_state);
+  if (!shares) return kernels.finish(args, item, state, 1);
   SharedItem& shared = scratch.shared[task.item];
-  if (std::atomic_ref(shared.pending).fetch_sub(1, std::memory_order_acq_rel) == 1) kernels.finish(args, item, shared.states, shared.count);
+  const auto done = static_cast<uint32_t>(count);
+  if (std::atomic_ref(shared.pending).fetch_sub(done, std::memory_order_acq_rel) == done)
+    kernels.finish(args, item, shared.states, shared.count);
 }
 
 void run_tasks(const AttentionKernels& kernels, ThreadPool& pool, const AttentionArgs& args, AttentionScratch& scratch) {

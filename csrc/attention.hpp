@@ -10,11 +10,11 @@
 
 namespace octavo {
 
-// What a thread claims: all of an item's splits, or one of them where the item is a large part of the step.
+// What a thread claims: all of an item's splits, or a run of them where the item is a large part of the step.
 struct AttentionTask {
   size_t item;
   size_t begin, end;  // splits
-  float* state;       // of this split; null: the item is this thread's alone
+  float* state;       // of the first of them, the others' follow; null: the item is this thread's alone
 };
 
 // An item whose splits are tasks of their own.

@@ -1,17 +1,21 @@
-"""Times attention over paged K and V against the machine's limits: bytes over read bandwidth, or operations over its fp32 rate.
+"""Times attention over paged K and V against the machine's limits: bytes over read bandwidth, operations over the rate of their arithmetic.
 
-    python benchmarks/kernels/bench_attention.py --model smollm2 --case 1x512 32x256 512+512 1x8192
-    python benchmarks/kernels/bench_attention.py --model gemma3-270m --kv-dtype fp16 --block-size 32
-    python benchmarks/kernels/bench_attention.py --case 1x8192 --kv-dtype bf16 fp8_e4m3:guarded int8:dynamic
+    python benchmarks/kernels/bench_attention.py                                          decodes and prefill chunks of smollm2
+    python benchmarks/kernels/bench_attention.py --case 1x8192 512+8704 --kv-dtype bf16 fp8_e4m3:guarded int8
+    python benchmarks/kernels/bench_attention.py --model gemma3-270m --dtype float32 --kv-dtype fp16 --block-size 32
 
 A case is SEQUENCESxCONTEXT (each decodes one token), or TOKENS+CONTEXT (one sequence prefills so many tokens, which end at that context).
-All layers run in turn, each over its own memory, in blocks at random places. The fastest of --repeat rounds counts.
+All layers run in turn, each over its own memory, in blocks at random places. Products are of bf16, as served; with --dtype float32, or K
+and V of fp16 or fp32, of fp32. The fastest of --repeat rounds counts.
+
+Of a step it says the time, K and V read (GB/s, and percent of what memory gives: K and V that fit in the last-level cache, as of 1x512, are
+read from there, and it may be more than 100), operations (Gop/s, and percent of the peak), and the percent of what either limit allows.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +40,12 @@ MODELS = {
     "gemma3-270m": [Layers(15, 4, 1, 256, 512), Layers(3, 4, 1, 256)],
     "llama3-8b": [Layers(32, 32, 8, 128)],
 }
+
+
+DEFAULT_CASES = [
+    *("1x512", "1x2048", "1x8192", "8x512", "8x2048", "32x512", "32x2048"),
+    *("256+256", "512+512", "2048+2048", "512+2560", "512+8704", "2048+10240"),
+]
 
 
 @dataclass(frozen=True)
@@ -71,8 +81,9 @@ class AttentionBench:
         self.layers, self.case = layers, case
         blocks = -(-case.context // block_size)
         self.kv = _native.KVStorage(
-            isa, layers.count, case.sequences * blocks, block_size, layers.kv_heads, layers.head_dim, format.dtype, format.scales
-        )
+            isa, layers.count, case.sequences * blocks, block_size, layers.kv_heads, layers.head_dim, format.dtype, format.scales,
+            bf16_products=format.bf16_products,
+        )  # fmt: skip
         self.format = format
         table = np.random.default_rng(0).permutation(case.sequences * blocks).astype(np.int32).reshape(case.sequences, blocks)
         first = case.context - case.queries
@@ -118,35 +129,66 @@ class AttentionBench:
 
 
 def parse_format(text: str) -> KVFormat:
-    """ "int8:dynamic" and the like; an 8-bit type alone has dynamic scales."""
+    """ "int8:dynamic" and the like; an 8-bit type alone has dynamic scales. Products are of bf16 where the type allows it."""
     dtype, _, scales = text.partition(":")
     if dtype not in NUMBER_BYTES:
         raise argparse.ArgumentTypeError(f"{dtype}: choose one of {', '.join(NUMBER_BYTES)}")
-    return KVFormat(dtype, scales or ("dynamic" if NUMBER_BYTES[dtype] == 1 else "none"))
+    scales = scales or ("dynamic" if NUMBER_BYTES[dtype] == 1 else "none")
+    return KVFormat(dtype, scales, bf16_products=dtype not in ("fp16", "fp32"))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of the machine, all threads together."""
+
+    read: float
+    """Bytes a second, from memory."""
+    bf16: float
+    """Operations a second."""
+    fp32: float
+
+    def compute(self, format: KVFormat) -> float:
+        """Operations a second of the arithmetic that ``format`` is attended in."""
+        return self.bf16 if format.bf16_products else self.fp32
+
+
+def report(benches: list[AttentionBench], seconds: float, limits: Limits) -> str:
+    """One line on a step, whose layers are those of ``benches``."""
+    format, work = benches[0].format, [bench.work() for bench in benches]
+    operations, size = (sum(part) for part in zip(*work, strict=True))
+    rate = limits.compute(format)
+    limit = sum(max(n / rate, read / limits.read) for n, read in work)
+    name = f"{format.dtype} {format.scales}" if format.scales != "none" else format.dtype
+    return (
+        f"{name:16} {seconds * 1e3:9.3f} ms  {size / seconds / 1e9:6.1f} GB/s {100 * size / limits.read / seconds:4.0f} %"
+        f"  {operations / seconds / 1e9:6.0f} Gop/s {100 * operations / rate / seconds:4.0f} %  limit {100 * limit / seconds:4.0f} %"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="smollm2")
-    parser.add_argument("--case", nargs="+", default=["1x512", "1x4096", "32x256", "512+512", "512+2048"])
-    parser.add_argument("--kv-dtype", nargs="+", type=parse_format, default=[KVFormat("bf16")], help="TYPE, or 8-bit TYPE:SCALES")
+    parser.add_argument("--case", nargs="+", default=DEFAULT_CASES)
+    parser.add_argument("--kv-dtype", nargs="+", type=parse_format, default=[parse_format("bf16")], help="TYPE, or 8-bit TYPE:SCALES")
+    parser.add_argument("--dtype", choices=["auto", "float32"], default="auto", help="float32: products of fp32")
     parser.add_argument("--block-size", type=int, default=16)
     parser.add_argument("--isa", choices=_native.supported_isas(), default=_native.supported_isas()[0])
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
+    formats = [replace(kv, bf16_products=False) if args.dtype == "float32" else kv for kv in args.kv_dtype]
     cpus = choose_cpus(envs.num_threads())
     rates, pool = _native.machine_rates(cpus, 0.5), _native.ThreadPool(cpus)
-    print(f"{args.isa}, {len(cpus)} threads, {rates['read_bytes_s'] / 1e9:.1f} GB/s, fp32 {rates['fp32_flops_s'] / 1e9:.0f} Gop/s")
+    limits = Limits(rates["read_bytes_s"], rates["bf16_flops_s"], rates["fp32_flops_s"])
+    peaks = f"bf16 {limits.bf16 / 1e9:.0f}, fp32 {limits.fp32 / 1e9:.0f} Gop/s"
+    print(f"{args.isa}, {len(cpus)} threads, {limits.read / 1e9:.1f} GB/s, {peaks}")
     for text in args.case:
         case = Case.parse(text)
-        benches = [[AttentionBench(n, case, args.isa, pool, kv, args.block_size) for n in MODELS[args.model]] for kv in args.kv_dtype]
+        benches = [[AttentionBench(n, case, args.isa, pool, kv, args.block_size) for n in MODELS[args.model]] for kv in formats]
         best = [[float("inf")] * len(row) for row in benches]
         for _ in range(args.repeat):  # types in turn, so that what else the machine does meets them all
             best = [[min(a, bench.seconds()) for a, bench in zip(*pair, strict=True)] for pair in zip(best, benches, strict=True)]
-        for kv, row, times in zip(args.kv_dtype, benches, best, strict=True):
-            limit = sum(max(n / rates["fp32_flops_s"], size / rates["read_bytes_s"]) for n, size in (bench.work() for bench in row))
-            seconds, name = sum(times), f"{kv.dtype} {kv.scales}" if kv.scales != "none" else kv.dtype
-            print(f"{text:>10} {name:16} {seconds * 1e3:8.3f} ms a step, {100 * limit / seconds:5.1f} % of the limit")
+        for row, times in zip(benches, best, strict=True):
+            print(f"{text:>10} {report(row, sum(times), limits)}", flush=True)
 
 
 if __name__ == "__main__":

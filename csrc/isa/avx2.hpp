@@ -128,6 +128,7 @@ OCTAVO_FN F32 f32_from_i32(I32 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvt
 OCTAVO_FN I32 i32_from_f32(F32 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 OCTAVO_FN I32 bits_of(F32 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 OCTAVO_FN F32 f32_of_bits(I32 a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
+OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) { return f32_mul(a, f32_of_bits(i32_shl<23>(i32_add(i32_from_f32(n), i32_set1(127))))); }
 
 OCTAVO_FN F32 f16_load(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
@@ -227,6 +228,16 @@ OCTAVO_FN Pairs pairs_load(const uint16_t* p) {
 OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) {
   Bytes b = bytes_broadcast4(p);
   return {b.lo, b.hi};
+}
+OCTAVO_FN void pairs_store(uint16_t* p, Pairs a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 16), a.hi);
+}
+OCTAVO_FN Pairs pairs_round(F32 a, F32 b) {
+  uint16_t both[32];
+  bf16_store(both, a);
+  bf16_store(both + 16, b);
+  return pairs_load(both);
 }
 OCTAVO_FN I32 pairs_bits(Pairs a) { return {a.lo, a.hi}; }
 

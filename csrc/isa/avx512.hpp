@@ -53,6 +53,7 @@ OCTAVO_FN F32 f32_sqrt(F32 a) { return {_mm512_sqrt_ps(a.v)}; }
 OCTAVO_FN F32 f32_round(F32 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }  // half to even
 OCTAVO_FN F32 f32_fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }                                // a * b + c
 OCTAVO_FN F32 f32_fnma(F32 a, F32 b, F32 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }                              // c - a * b
+OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) { return {_mm512_scalef_ps(a.v, n.v)}; }  // a * 2^n, n whole, -127 … 127; at -127 or 0
 OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) { return {_mm512_mask_blend_ps(first_lanes(n), rest.v, a.v)}; }
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {  // lane by lane: a < b ? yes : no
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
@@ -145,7 +146,11 @@ OCTAVO_FN Bytes bytes_broadcast4(const void* p) {                               
 }
 OCTAVO_FN Pairs pairs_load(const uint16_t* p) { return {_mm512_loadu_si512(p)}; }
 OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) { return {bytes_broadcast4(p).v}; }  // 2 bf16 to each lane
-OCTAVO_FN I32 pairs_bits(Pairs a) { return {a.v}; }                                     // the second of a pair in the upper half
+OCTAVO_FN Pairs pairs_round(F32 a, F32 b) {  // 32 numbers in order: a's, then b's; as bf16_store rounds them
+  return {reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b.v, a.v))};
+}
+OCTAVO_FN void pairs_store(uint16_t* p, Pairs a) { _mm512_storeu_si512(p, a.v); }
+OCTAVO_FN I32 pairs_bits(Pairs a) { return {a.v}; }  // the second of a pair in the upper half
 
 // acc + sum of 4 products u8 × s8 a lane; exact for u < 128 (avx2 saturates above).
 OCTAVO_FN I32 dot_u7(I32 acc, Bytes u, Bytes s) { return {_mm512_dpbusd_epi32(acc.v, u.v, s.v)}; }

@@ -154,6 +154,7 @@ OCTAVO_FN Ints whole_(Floats x) {  // out of range and NaN: INT32_MIN, as x86 ha
 OCTAVO_FN I32 i32_from_f32(F32 a) { return OCTAVO_PARTS(I32, whole_(round_(a.q[i]))); }
 OCTAVO_FN I32 bits_of(F32 a) { return OCTAVO_PARTS(I32, (Ints)a.q[i]); }
 OCTAVO_FN F32 f32_of_bits(I32 a) { return OCTAVO_PARTS(F32, (Floats)a.q[i]); }
+OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) { return f32_mul(a, f32_of_bits(i32_shl<23>(i32_add(i32_from_f32(n), i32_set1(127))))); }
 
 OCTAVO_FN Floats f16_widen_(Ints h) {
   const Ints magnitude = (h & 0x7FFF) << 13;
@@ -247,6 +248,13 @@ OCTAVO_FN Bytes bytes_broadcast4(const void* p) {
 }
 OCTAVO_FN Pairs pairs_load(const uint16_t* p) { return load_<Pairs>(p); }
 OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) { return bit_cast_<Pairs>(bytes_broadcast4(p)); }
+OCTAVO_FN void pairs_store(uint16_t* p, Pairs a) { __builtin_memcpy(p, &a, sizeof a); }
+OCTAVO_FN Pairs pairs_round(F32 a, F32 b) {
+  uint16_t both[32];
+  bf16_store(both, a);
+  bf16_store(both + 16, b);
+  return pairs_load(both);
+}
 OCTAVO_FN I32 pairs_bits(Pairs a) { return OCTAVO_PARTS(I32, (Ints)a.q[i]); }
 
 OCTAVO_FN Ints sum_of_halves_(Shorts a) { return (((Ints)a << 16) >> 16) + ((Ints)a >> 16); }

@@ -124,6 +124,7 @@ OCTAVO_FN F32 f32_from_i32(I32 a) { return OCTAVO_PARTS(F32, vcvtq_f32_s32(a.q[i
 OCTAVO_FN I32 i32_from_f32(F32 a) { return OCTAVO_PARTS(I32, vcvtnq_s32_f32(a.q[i])); }  // beyond int32: its end; NaN: 0
 OCTAVO_FN I32 bits_of(F32 a) { return OCTAVO_PARTS(I32, vreinterpretq_s32_f32(a.q[i])); }
 OCTAVO_FN F32 f32_of_bits(I32 a) { return OCTAVO_PARTS(F32, vreinterpretq_f32_s32(a.q[i])); }
+OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) { return f32_mul(a, f32_of_bits(i32_shl<23>(i32_add(i32_from_f32(n), i32_set1(127))))); }
 
 OCTAVO_FN float32x4_t f16_load4(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 OCTAVO_FN F32 f16_load(const uint16_t* p) { return OCTAVO_PARTS(F32, f16_load4(p + 4 * i)); }
@@ -208,6 +209,15 @@ OCTAVO_FN Pairs pairs_load(const uint16_t* p) { return OCTAVO_PARTS(Pairs, vld1q
 OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) {
   const Bytes both = bytes_broadcast4(p);
   return OCTAVO_PARTS(Pairs, vreinterpretq_u16_u8(both.q[i]));
+}
+OCTAVO_FN void pairs_store(uint16_t* p, Pairs a) {
+  for (size_t i = 0; i < 4; ++i) vst1q_u16(p + 8 * i, a.q[i]);
+}
+OCTAVO_FN Pairs pairs_round(F32 a, F32 b) {
+  uint16_t both[32];
+  bf16_store(both, a);
+  bf16_store(both + 16, b);
+  return pairs_load(both);
 }
 OCTAVO_FN I32 pairs_bits(Pairs a) { return OCTAVO_PARTS(I32, vreinterpretq_s32_u16(a.q[i])); }
 

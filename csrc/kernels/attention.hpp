@@ -63,6 +63,16 @@ OCTAVO_FN Span visible(const AttentionArgs& args, size_t position, size_t split)
   return {first > start ? first - start : 0, end < kSplit ? end : kSplit};
 }
 
+// Which of the 16 lanes from position i on is the first at or after ``position``; 16: none.
+OCTAVO_FN size_t lane_of(size_t position, size_t i) {
+  return position <= i ? 0 : position - i < 16 ? position - i : 16;
+}
+
+// Positions of a split that some row of the item sees.
+OCTAVO_FN Span visible_of(const AttentionArgs& args, const AttentionItem& item, size_t split) {
+  return {visible(args, item.position, split).begin, visible(args, item.position + item.tokens - 1, split).end};
+}
+
 // Where a split's K and V lie: tiles of 16 tokens, and runs of 8.
 template <typename KV>
 struct SplitView {
@@ -97,19 +107,27 @@ template <typename KV>
 OCTAVO_FN void find_split(const KVLayerView& kv, const AttentionItem& item, size_t split, Span span, typename KV::Element* joined,
                           SplitView<KV>& view) {
   using Element = typename KV::Element;
-  const size_t size = kv.block_size;
-  const auto number_at = [&](size_t token) {  // a token's first number, from block 0's K or V on
-    const size_t position = split * kSplit + token, block = static_cast<size_t>(item.blocks[position / size]);
-    return block * kv.block_stride + (item.kv_head * size + position % size) * kv.head_dim;
-  };
+  const size_t size = kv.block_size, first = span.begin / kGranule;
   const Element* tiles[kSplit / kGranule] = {};
-  for (size_t g = span.begin / kGranule; g * kGranule < span.end; ++g) {
-    view.v[g] = static_cast<const Element*>(kv.v) + number_at(g * kGranule);
-    tiles[g] = static_cast<const Element*>(kv.k) + number_at(g * kGranule);
+  size_t block = (split * kSplit + first * kGranule) / size, within = (split * kSplit + first * kGranule) % size;
+  for (size_t g = first; g * kGranule < span.end; ++g) {
+    const size_t number = static_cast<size_t>(item.blocks[block]) * kv.block_stride + (item.kv_head * size + within) * kv.head_dim;
+    view.v[g] = static_cast<const Element*>(kv.v) + number;
+    tiles[g] = static_cast<const Element*>(kv.k) + number;
+    if (g % 2 == 0)
+      view.k[g / 2] = tiles[g];
+    else if (g == first)  // in mid-tile
+      view.k[g / 2] = tiles[g] - kGranule * kv.head_dim;
+    within += kGranule;
+    if (within == size) {
+      within = 0;
+      ++block;
+    }
   }
+  if (size >= 16) return;
   for (size_t t = span.begin / 16; t * 16 < span.end; ++t) {
-    view.k[t] = size >= 16 ? static_cast<const Element*>(kv.k) + number_at(t * 16) : joined + t * 16 * kv.head_dim;
-    if (size < 16) join_tiles<KV>(tiles + 2 * t, kv.head_dim, joined + t * 16 * kv.head_dim);
+    view.k[t] = joined + t * 16 * kv.head_dim;
+    join_tiles<KV>(tiles + 2 * t, kv.head_dim, joined + t * 16 * kv.head_dim);
   }
 }
 
@@ -198,32 +216,37 @@ OCTAVO_FN void score_rows(const float* q, const SplitView<KV>& view, Span span, 
   }
 }
 
-struct SoftmaxSums {
-  float largest, sum;
-};
-
-// Turns one row's scores within span into weights exp(score - largest); those outside become 0. Scales, if any, multiply what comes and
-// what goes.
-OCTAVO_FN SoftmaxSums softmax_row(float* scores, Span span, float softcap, const SplitScales* scales) {
-  const size_t begin = span.begin / 16 * 16;
+// One row's scores in tiles [begin, end), multiples of 16: times K's scales if any, capped if asked, -infinity outside span. Returns the
+// largest.
+OCTAVO_FN float limit_scores(float* scores, Span span, size_t begin, size_t end, float softcap, const SplitScales* scales) {
+  const bool plain = scales == nullptr && softcap == 0.0f;
   F32 largest = f32_set1(-kInfinity);
-  for (size_t i = begin; i < span.end; i += 16) {
+  for (size_t i = begin; i < end; i += 16) {
     F32 x = f32_load(scores + i);
-    if (scales != nullptr) x = x * f32_load(scales->k + i);
-    if (softcap > 0.0f) x = f32_set1(softcap) * f32_tanh(x / f32_set1(softcap));
-    const size_t first = span.begin > i ? span.begin - i : 0, last = span.end - i < 16 ? span.end - i : 16;
-    x = f32_keep(x, first, last, f32_set1(-kInfinity));
-    f32_store(scores + i, x);
+    const bool inside = i >= span.begin && i + 16 <= span.end;
+    if (!(plain && inside)) {
+      if (scales != nullptr) x = x * f32_load(scales->k + i);
+      if (softcap > 0.0f) x = f32_set1(softcap) * f32_tanh(x / f32_set1(softcap));
+      if (!inside) x = f32_keep(x, lane_of(span.begin, i), lane_of(span.end, i), f32_set1(-kInfinity));
+      f32_store(scores + i, x);
+    }
     largest = f32_max(largest, x);
   }
-  const float top = f32_reduce_max(largest);
+  return f32_reduce_max(largest);
+}
+
+// Turns one row's scores within span into weights exp(score - largest); those outside, in their tiles, become 0. Scales, if any, multiply
+// what comes and what goes. Returns the largest score and the sum of weights.
+OCTAVO_FN void softmax_row(float* scores, Span span, float softcap, const SplitScales* scales, float& largest, float& sum) {
+  const size_t begin = span.begin / 16 * 16;
+  largest = limit_scores(scores, span, begin, (span.end + 15) / 16 * 16, softcap, scales);
   F32 sums = f32_zero();
   for (size_t i = begin; i < span.end; i += 16) {
-    const F32 weight = f32_exp(f32_load(scores + i) - f32_set1(top));
+    const F32 weight = f32_exp(f32_load(scores + i) - f32_set1(largest));
     f32_store(scores + i, scales == nullptr ? weight : weight * f32_load(scales->v + i));
     sums = sums + weight;
   }
-  return {top, f32_reduce_add(sums)};
+  sum = f32_reduce_add(sums);
 }
 
 // out[r, e] += sum over span's positions p, in order, of weights[r, p] * v[p, e], for R rows and N runs of 16 elements from e = 0 on.
@@ -291,17 +314,42 @@ OCTAVO_FN State state_at(float* state, ItemShape shape, size_t row) {
   return {state + row, state + shape.rows + row, state + 2 * shape.rows + row * shape.head_dim};
 }
 
-// Joins what a later split, or run of splits, found for a row. A sum of 0: nothing.
-OCTAVO_FN void join_row(State to, SoftmaxSums later, const float* values, size_t head_dim) {
-  if (later.sum == 0.0f) return;
-  const bool empty = *to.sum == 0.0f;
-  const float top = empty || later.largest > *to.largest ? later.largest : *to.largest;
-  const F32 keep = f32_set1(empty ? 0.0f : exp_scalar(*to.largest - top)), add = f32_set1(exp_scalar(later.largest - top));
+// What joins up to 16 rows of a split, or of a run of splits, to those before it: the rows' largest scores and sums, then what either
+// side's values are to be multiplied with. A sum of 0: nothing seen.
+struct Join {
+  alignas(64) float largest[16], sum[16];
+  alignas(64) float keep[16], add[16];
+};
+
+// Joins the sums of n rows, n <= 16; values are up to the caller.
+OCTAVO_FN void join_sums(State to, Join& join, size_t n) {
+  const F32 never = f32_set1(-kInfinity), one = f32_set1(1.0f), zero = f32_zero();
+  const F32 sum = f32_load_partial(to.sum, n), later_sum = f32_load_partial(join.sum, n), seen = f32_set1(0.5f);  // sums are 1 at least
+  const F32 largest = f32_select_less(sum, seen, never, f32_load_partial(to.largest, n));
+  const F32 later = f32_select_less(later_sum, seen, never, f32_load_partial(join.largest, n));
+  const F32 smaller = f32_exp(zero - f32_abs(later - largest));  // NaN if neither has seen anything
+  const F32 keep = f32_select_less(largest, later, smaller, one);
+  const F32 add = f32_select_less(later_sum, seen, zero, f32_select_less(largest, later, one, smaller));
+  f32_store(join.keep, keep);
+  f32_store(join.add, add);
+  f32_store_partial(to.sum, f32_fma(sum, keep, later_sum * add), n);
+  f32_store_partial(to.largest, f32_max(largest, later), n);
+}
+
+// values * keep + later * add of one row.
+OCTAVO_FN void join_values(float* values, float keep, const float* later, float add, size_t head_dim) {
   for (size_t e = 0; e < head_dim; e += 16) {
-    f32_store(to.values + e, f32_fma(f32_load(to.values + e), keep, f32_load(values + e) * add));
+    f32_store(values + e, f32_fma(f32_load(values + e), f32_set1(keep), f32_load(later + e) * f32_set1(add)));
   }
-  *to.sum = f32_first(f32_fma(f32_set1(*to.sum), keep, f32_set1(later.sum) * add));
-  *to.largest = top;
+}
+
+// Joins n rows, n <= 16; later is [n, head_dim].
+OCTAVO_FN void join_rows(State to, Join& join, const float* later, size_t n, size_t head_dim) {
+  join_sums(to, join, n);
+  for (size_t r = 0; r < n; ++r) {
+    if (join.sum[r] == 0.0f) continue;
+    join_values(to.values + r * head_dim, join.keep[r], later + r * head_dim, join.add[r], head_dim);
+  }
 }
 
 // One split for R rows from ``row`` on; q is their panel [head_dim, R].
@@ -318,13 +366,12 @@ void attend_rows(const AttentionArgs& args, const AttentionItem& item, ItemShape
   }
   if (all.begin >= all.end) return;
   score_rows<KV, R>(q, view, all, shape.head_dim, cold, scores);
-  SoftmaxSums sums[R];
+  Join join{};
   for (size_t r = 0; r < R; ++r) {
-    const bool any = spans[r].begin < spans[r].end;
-    sums[r] = any ? softmax_row(scores + r * kSplit, spans[r], args.softcap, scales) : SoftmaxSums{0.0f, 0.0f};
+    if (spans[r].begin < spans[r].end) softmax_row(scores + r * kSplit, spans[r], args.softcap, scales, join.largest[r], join.sum[r]);
   }
   value_rows<KV, R>(scores, view, spans, shape.head_dim, values);
-  for (size_t r = 0; r < R; ++r) join_row(state_at(state, shape, row + r), sums[r], values + r * shape.head_dim, shape.head_dim);
+  join_rows(state_at(state, shape, row), join, values, R, shape.head_dim);
 }
 
 // The item's queries times scale, in panels [head_dim, up to kRows rows].
@@ -345,7 +392,7 @@ OCTAVO_FN bool is_scaled(KVType type) {
 
 // scratch: [rows, head_dim] queries, [kRows, kSplit + head_dim] scores and values, [kSplit, head_dim] joined K, and of 8-bit types
 // [2, kSplit, head_dim] widened K and V.
-size_t scratch_floats(const AttentionArgs& args) {
+size_t scratch_floats_fp32(const AttentionArgs& args) {
   const size_t heads = args.q_heads / args.kv.num_kv_heads, dim = args.kv.head_dim;
   return (heads > kItemRows ? heads : kItemRows) * dim + kRows * (kSplit + dim) + (is_scaled(args.kv.type) ? 3 : 1) * kSplit * dim;
 }
@@ -363,15 +410,14 @@ OCTAVO_FN void attend_split(const AttentionArgs& args, const AttentionItem& item
 }
 
 template <typename KV>
-void attend_as(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch) {
+void attend_as(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, size_t step, float* scratch) {
   const ItemShape shape = shape_of(args, item);
   float* queries = scratch;
   float* work = queries + shape.rows * shape.head_dim;
   float* joined = work + kRows * (kSplit + shape.head_dim);
   pack_queries(args, item, shape, queries);
-  for (size_t split = begin; split < end; ++split) {
-    const Span span{visible(args, item.position, split).begin, visible(args, item.position + item.tokens - 1, split).end};
-    if (span.begin >= span.end) continue;
+  for (size_t split = begin; split < end; ++split, state += step) {
+    const Span span = visible_of(args, item, split);
     SplitView<KV> view;
     find_split<KV>(args.kv, item, split, span, reinterpret_cast<typename KV::Element*>(joined), view);
     if constexpr (KV::kScaled) {
@@ -390,11 +436,16 @@ void attend_as(const AttentionArgs& args, const AttentionItem& item, size_t begi
   }
 }
 
-void attend_bf16(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch);
+void attend_bf16(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, size_t step, float* scratch);
+size_t scratch_floats_bf16(const AttentionArgs& args);
 
-void attend(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch) {
-  if (args.kv.bf16_products) return attend_bf16(args, item, begin, end, state, scratch);
-  with_type(args.kv.type, [&](auto kv) { attend_as<decltype(kv)>(args, item, begin, end, state, scratch); });
+void attend(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, size_t step, float* scratch) {
+  if (args.kv.bf16_products) return attend_bf16(args, item, begin, end, state, step, scratch);
+  with_type(args.kv.type, [&](auto kv) { attend_as<decltype(kv)>(args, item, begin, end, state, step, scratch); });
+}
+
+size_t scratch_floats(const AttentionArgs& args) {
+  return args.kv.bf16_products ? scratch_floats_bf16(args) : scratch_floats_fp32(args);
 }
 
 // Divides a row by its sum, to which the head's sink, if any, adds itself.
@@ -420,13 +471,19 @@ OCTAVO_FN void store_values(const Rows& out, size_t r, size_t column, const floa
 void finish(const AttentionArgs& args, const AttentionItem& item, float* states, size_t count) {
   const ItemShape shape = shape_of(args, item);
   const size_t state_floats = attention_state_floats(shape.rows, shape.head_dim);
-  for (size_t row = 0; row < shape.rows; ++row) {
-    const State state = state_at(states, shape, row);
-    for (size_t i = 1; i < count; ++i) {
+  for (size_t i = 1; i < count; ++i) {
+    for (size_t row = 0; row < shape.rows; row += 16) {
+      const size_t n = shape.rows - row < 16 ? shape.rows - row : 16;
       const State later = state_at(states + i * state_floats, shape, row);
-      join_row(state, {*later.largest, *later.sum}, later.values, shape.head_dim);
+      Join join;
+      f32_store(join.largest, f32_load_partial(later.largest, n));
+      f32_store(join.sum, f32_load_partial(later.sum, n));
+      join_rows(state_at(states, shape, row), join, later.values, n, shape.head_dim);
     }
-    normalize_row(state, shape.head_dim, args.sinks == nullptr ? nullptr : args.sinks + item.kv_head * shape.heads + row % shape.heads);
+  }
+  for (size_t row = 0; row < shape.rows; ++row) {
+    normalize_row(state_at(states, shape, row), shape.head_dim,
+                  args.sinks == nullptr ? nullptr : args.sinks + item.kv_head * shape.heads + row % shape.heads);
   }
   const size_t width = shape.heads * shape.head_dim;
   for (size_t token = 0; token < item.tokens; ++token) {

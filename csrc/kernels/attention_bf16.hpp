@@ -10,16 +10,34 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-// scores[r, 16 t + lane] = sum over pairs of e, in order, of q[e, r] * k[t][e, lane]; q is [head_dim / 2, R, 2].
+// Rows at once, and for so many, tiles of K (or runs of V) at once. Many rows make much of what is loaded, and 12 sums or more at a time
+// hide the latency of a product.
+#if defined(__AVX512F__)
+constexpr size_t kRowsBF16 = 8;
+constexpr size_t tiles_bf16(size_t rows) {
+  return rows <= 6 ? 4 : 2;
+}
+#else
+constexpr size_t kRowsBF16 = kRows;
+constexpr size_t tiles_bf16(size_t rows) {
+  return tiles_for(rows);
+}
+#endif
+
+// scores[r, 16 t + lane] = sum over pairs of e, in order, of q[e, r] * k[t][e, lane]; q is [head_dim / 2, R, 2]. Asks memory for as much of
+// the split after.
 template <size_t R, size_t T>
-OCTAVO_FN void score_tiles_bf16(const uint16_t* q, const uint16_t* const* k, size_t head_dim, float* scores) {
+OCTAVO_FN void score_tiles_bf16(const uint16_t* q, const uint16_t* const* k, const uint16_t* const* next, size_t head_dim, float* scores) {
   F32 sums[R][T];
   for (size_t r = 0; r < R; ++r) {
     for (size_t t = 0; t < T; ++t) sums[r][t] = f32_zero();
   }
   for (size_t i = 0; i < head_dim / 2; ++i) {
     Pairs keys[T];
-    for (size_t t = 0; t < T; ++t) keys[t] = pairs_load(k[t] + i * 32);
+    for (size_t t = 0; t < T; ++t) {
+      keys[t] = pairs_load(k[t] + i * 32);
+      prefetch(next[t] + i * 32);
+    }
     for (size_t r = 0; r < R; ++r) {
       const Pairs pair = pairs_broadcast(q + (i * R + r) * 2);
       for (size_t t = 0; t < T; ++t) sums[r][t] = dot_bf16(sums[r][t], keys[t], pair);
@@ -31,90 +49,89 @@ OCTAVO_FN void score_tiles_bf16(const uint16_t* q, const uint16_t* const* k, siz
 }
 
 template <size_t R>
-OCTAVO_FN void score_rows_bf16(const uint16_t* q, const SplitView<KVBF16>& view, Span span, size_t head_dim, bool cold, float* scores) {
-  constexpr size_t kTiles = tiles_for(R);
+OCTAVO_FN void score_rows_bf16(const uint16_t* q, const SplitView<KVBF16>& view, const SplitView<KVBF16>& next, Span span, size_t head_dim,
+                               float* scores) {
+  constexpr size_t kTiles = tiles_bf16(R);
   const size_t end = (span.end + 15) / 16;
   size_t t = span.begin / 16;
-  for (; t + kTiles <= end; t += kTiles) {
-    if (cold) fetch_ahead<KVBF16, kTiles>(view, t, span, head_dim);
-    score_tiles_bf16<R, kTiles>(q, view.k + t, head_dim, scores + t * 16);
-  }
-  for (; t < end; ++t) {
-    if (cold) fetch_ahead<KVBF16, 1>(view, t, span, head_dim);
-    score_tiles_bf16<R, 1>(q, view.k + t, head_dim, scores + t * 16);
-  }
+  for (; t + kTiles <= end; t += kTiles) score_tiles_bf16<R, kTiles>(q, view.k + t, next.k + t, head_dim, scores + t * 16);
+  for (; t < end; ++t) score_tiles_bf16<R, 1>(q, view.k + t, next.k + t, head_dim, scores + t * 16);
 }
 
 // One row's scores within span as weights exp(score - largest) in bf16; the others of ``all`` become 0. Scales, if any, multiply what comes
 // and what goes. The sum is of the weights as rounded, or of those before their scale.
-OCTAVO_FN SoftmaxSums softmax_row_bf16(float* scores, Span span, Span all, float softcap, const SplitScales* scales, uint16_t* weights) {
-  const size_t begin = span.begin / 16 * 16;
-  F32 largest = f32_set1(-kInfinity);
-  for (size_t i = begin; i < span.end; i += 16) {
-    F32 x = f32_load(scores + i);
-    if (scales != nullptr) x = x * f32_load(scales->k + i);
-    if (softcap > 0.0f) x = f32_set1(softcap) * f32_tanh(x / f32_set1(softcap));
-    const size_t first = span.begin > i ? span.begin - i : 0, last = span.end - i < 16 ? span.end - i : 16;
-    x = f32_keep(x, first, last, f32_set1(-kInfinity));
-    f32_store(scores + i, x);
-    largest = f32_max(largest, x);
-  }
-  const float top = f32_reduce_max(largest);
+void softmax_row_bf16(float* scores, Span span, Span all, float softcap, const SplitScales* scales, uint16_t* weights, float& largest,
+                      float& sum) {
+  const bool any = span.begin < span.end;
+  const size_t begin = (any ? span.begin : all.begin) / 32 * 32, end = any ? (span.end + 31) / 32 * 32 : begin;
+  largest = limit_scores(scores, span, begin, end, softcap, scales);
+  const uint16_t ones[2] = {0x3f80, 0x3f80};
+  const F32 log2_e = f32_set1(1.44269504f), less = f32_set1(-largest) * log2_e;
+  const Pairs one = pairs_broadcast(ones), none = pairs_round(f32_zero(), f32_zero());
   F32 sums = f32_zero();
-  for (size_t i = all.begin / 16 * 16; i < all.end; i += 16) {
-    if (i < begin || i >= span.end) {
-      bf16_store(weights + i, f32_zero());
-      continue;
+  for (size_t i = all.begin / 32 * 32; i < begin; i += 32) pairs_store(weights + i, none);
+  for (size_t i = begin; i < end; i += 32) {
+    F32 low = f32_exp2_rough(f32_fma(f32_load(scores + i), log2_e, less));
+    F32 high = f32_exp2_rough(f32_fma(f32_load(scores + i + 16), log2_e, less));
+    if (scales != nullptr) {  // a slot that is not seen may have any scale
+      sums = sums + low + high;
+      low = f32_keep(low * f32_load(scales->v + i), lane_of(span.begin, i), lane_of(span.end, i), f32_zero());
+      high = f32_keep(high * f32_load(scales->v + i + 16), lane_of(span.begin, i + 16), lane_of(span.end, i + 16), f32_zero());
     }
-    const F32 weight = f32_exp(f32_load(scores + i) - f32_set1(top));
-    if (scales == nullptr) {
-      bf16_store(weights + i, weight);
-      sums = sums + bf16_load(weights + i);
-    } else {  // a slot that is not seen may have any scale
-      const size_t first = span.begin > i ? span.begin - i : 0, last = span.end - i < 16 ? span.end - i : 16;
-      bf16_store(weights + i, f32_keep(weight * f32_load(scales->v + i), first, last, f32_zero()));
-      sums = sums + weight;
-    }
+    const Pairs rounded = pairs_round(low, high);
+    if (scales == nullptr) sums = dot_bf16(sums, rounded, one);
+    pairs_store(weights + i, rounded);
   }
-  return {top, f32_reduce_add(sums)};
+  for (size_t i = end; i < all.end; i += 32) pairs_store(weights + i, none);
+  sum = f32_reduce_add(sums);
 }
 
-// out[r, e] = sum over pairs of positions p in span, in order, of weights[r, p] * v[p, e], for R rows and N runs of 16 elements.
+// Joins to values [R, head_dim], for N runs of 16 elements, the sum over pairs of positions p in span, in order, of weights[r, p] * v[p,
+// e].
 template <size_t R, size_t N>
-OCTAVO_FN void add_values_bf16(const uint16_t* weights, const uint16_t* const* v, size_t offset, Span span, size_t head_dim, float* out) {
+OCTAVO_FN void add_values_bf16(const uint16_t* weights, const uint16_t* const* v, const uint16_t* const* next, size_t offset, Span span,
+                               size_t head_dim, const Join& join, float* values) {
   F32 sums[R][N];
   for (size_t r = 0; r < R; ++r) {
     for (size_t n = 0; n < N; ++n) sums[r][n] = f32_zero();
   }
   for (size_t p = span.begin / 2 * 2; p < span.end; p += 2) {
-    const uint16_t* run = v[p / kGranule] + p % kGranule * head_dim + offset * 2;
-    Pairs values[N];
-    for (size_t n = 0; n < N; ++n) values[n] = pairs_load(run + n * 32);
+    const size_t place = p % kGranule * head_dim + offset * 2;
+    const uint16_t* run = v[p / kGranule] + place;
+    const uint16_t* ahead = next[p / kGranule] + place;
+    Pairs numbers[N];
+    for (size_t n = 0; n < N; ++n) {
+      numbers[n] = pairs_load(run + n * 32);
+      prefetch(ahead + n * 32);
+    }
     for (size_t r = 0; r < R; ++r) {
       const Pairs pair = pairs_broadcast(weights + r * kSplit + p);
-      for (size_t n = 0; n < N; ++n) sums[r][n] = dot_bf16(sums[r][n], values[n], pair);
+      for (size_t n = 0; n < N; ++n) sums[r][n] = dot_bf16(sums[r][n], numbers[n], pair);
     }
   }
   for (size_t r = 0; r < R; ++r) {
-    for (size_t n = 0; n < N; ++n) f32_store(out + r * head_dim + n * 16, sums[r][n]);
+    if (join.sum[r] == 0.0f) continue;
+    for (size_t n = 0; n < N; ++n) {
+      float* to = values + r * head_dim + offset + n * 16;
+      f32_store(to, f32_fma(f32_load(to), f32_set1(join.keep[r]), sums[r][n] * f32_set1(join.add[r])));
+    }
   }
 }
 
 template <size_t R>
-OCTAVO_FN void value_rows_bf16(const uint16_t* weights, const SplitView<KVBF16>& view, Span span, size_t head_dim, float* out) {
-  constexpr size_t kRuns = tiles_for(R);
+OCTAVO_FN void value_rows_bf16(const uint16_t* weights, const SplitView<KVBF16>& view, const SplitView<KVBF16>& next, Span span,
+                               size_t head_dim, const Join& join, float* values) {
+  constexpr size_t kRuns = tiles_bf16(R);
   size_t e = 0;
-  for (; e + kRuns * 16 <= head_dim; e += kRuns * 16) add_values_bf16<R, kRuns>(weights, view.v, e, span, head_dim, out + e);
-  for (; e < head_dim; e += 16) add_values_bf16<R, 1>(weights, view.v, e, span, head_dim, out + e);
+  for (; e + kRuns * 16 <= head_dim; e += kRuns * 16) add_values_bf16<R, kRuns>(weights, view.v, next.v, e, span, head_dim, join, values);
+  for (; e < head_dim; e += 16) add_values_bf16<R, 1>(weights, view.v, next.v, e, span, head_dim, join, values);
 }
 
-// One split for R rows from ``row`` on. work: scores [R, kSplit], values [R, head_dim].
+// One split for R rows from ``row`` on; scores and weights have room for [R, kSplit].
 template <size_t R>
 void attend_rows_bf16(const AttentionArgs& args, const AttentionItem& item, ItemShape shape, size_t row, size_t split,
-                      const SplitView<KVBF16>& view, const SplitScales* scales, bool cold, const uint16_t* q, float* state, float* work,
-                      uint16_t* weights) {
-  float* scores = work;
-  float* values = work + R * kSplit;
+                      const SplitView<KVBF16>& view, const SplitView<KVBF16>& next, const SplitScales* scales, const uint16_t* q,
+                      float* state, float* scores, uint16_t* weights) {
   Span spans[R], all{kSplit, 0};
   for (size_t r = 0; r < R; ++r) {
     spans[r] = visible(args, item.position + (row + r) / shape.heads, split);
@@ -123,20 +140,21 @@ void attend_rows_bf16(const AttentionArgs& args, const AttentionItem& item, Item
     all = {spans[r].begin < all.begin ? spans[r].begin : all.begin, spans[r].end > all.end ? spans[r].end : all.end};
   }
   if (all.begin >= all.end) return;
-  score_rows_bf16<R>(q, view, all, shape.head_dim, cold, scores);
-  SoftmaxSums sums[R];
+  score_rows_bf16<R>(q, view, next, all, shape.head_dim, scores);
+  Join join{};
   for (size_t r = 0; r < R; ++r) {
-    sums[r] = softmax_row_bf16(scores + r * kSplit, spans[r], all, args.softcap, scales, weights + r * kSplit);
+    softmax_row_bf16(scores + r * kSplit, spans[r], all, args.softcap, scales, weights + r * kSplit, join.largest[r], join.sum[r]);
   }
-  value_rows_bf16<R>(weights, view, all, shape.head_dim, values);
-  for (size_t r = 0; r < R; ++r) join_row(state_at(state, shape, row + r), sums[r], values + r * shape.head_dim, shape.head_dim);
+  const State rows = state_at(state, shape, row);
+  join_sums(rows, join, R);
+  value_rows_bf16<R>(weights, view, next, all, shape.head_dim, join, rows.values);
 }
 
-// The item's queries times scale as bf16, in panels [head_dim / 2, up to kRows rows, 2].
+// The item's queries times scale as bf16, in panels [head_dim / 2, up to kRowsBF16 rows, 2].
 OCTAVO_FN void pack_queries_bf16(const AttentionArgs& args, const AttentionItem& item, ItemShape shape, uint16_t* out) {
   uint16_t one[kMaxHeadDim];
-  for (size_t row = 0; row < shape.rows; row += kRows) {
-    const size_t count = shape.rows - row < kRows ? shape.rows - row : kRows;
+  for (size_t row = 0; row < shape.rows; row += kRowsBF16) {
+    const size_t count = shape.rows - row < kRowsBF16 ? shape.rows - row : kRowsBF16;
     for (size_t r = 0; r < count; ++r) {
       const size_t token = (row + r) / shape.heads, head = item.kv_head * shape.heads + (row + r) % shape.heads;
       const float* q = f32_row(args.q, item.row + token) + head * shape.head_dim;
@@ -164,9 +182,11 @@ OCTAVO_FN void store_pairs(uint16_t* to, F32 a, F32 b) {
   f32_store(reinterpret_cast<float*>(to), f32_of_bits(i32_or(first, second)));
 }
 
-// Codes of 8 bits as pairs: kSplit * head_dim of K, then of V, into out. The slot at span.end, if it shares a pair, becomes 0.
+// Codes of 8 bits as pairs: kSplit * head_dim of K, then of V, into out. The slot at span.end, if it shares a pair, becomes 0. Asks memory
+// for as much of the split after.
 template <typename KV>
-OCTAVO_FN void pair_split(const SplitView<KV>& view, Span span, size_t head_dim, uint16_t* out, SplitView<KVBF16>& pairs) {
+OCTAVO_FN void pair_split(const SplitView<KV>& view, const SplitView<KV>& next, Span span, size_t head_dim, uint16_t* out,
+                          SplitView<KVBF16>& pairs) {
   const auto load = [](const typename KV::Element* p) __attribute__((always_inline)) {
     F32 numbers[KV::kPair];
     KV::load(p, numbers);
@@ -175,11 +195,15 @@ OCTAVO_FN void pair_split(const SplitView<KV>& view, Span span, size_t head_dim,
   for (size_t t = span.begin / 16; t * 16 < span.end; ++t) {
     uint16_t* tile = out + t * 16 * head_dim;
     pairs.k[t] = tile;
-    for (size_t e = 0; e < head_dim; e += 2) store_pairs(tile + e * 16, load(view.k[t] + e * 16), load(view.k[t] + e * 16 + 16));
+    for (size_t e = 0; e < head_dim; e += 2) {
+      if (e % 4 == 0) prefetch(next.k[t] + e * 16);
+      store_pairs(tile + e * 16, load(view.k[t] + e * 16), load(view.k[t] + e * 16 + 16));
+    }
   }
   for (size_t g = span.begin / kGranule; g * kGranule < span.end; ++g) {
     uint16_t* run = out + (kSplit + g * kGranule) * head_dim;
     pairs.v[g] = run;
+    for (size_t i = 0; i < kGranule * head_dim; i += 64) prefetch(next.v[g] + i);
     for (size_t token = 0; token < kGranule && g * kGranule + token < span.end; token += 2) {
       const auto* first = view.v[g] + token * head_dim;
       const bool whole = g * kGranule + token + 1 < span.end;
@@ -189,52 +213,88 @@ OCTAVO_FN void pair_split(const SplitView<KV>& view, Span span, size_t head_dim,
   }
 }
 
-// scratch: queries [rows, head_dim], scores and values as of attend_rows_bf16, weights [kRows, kSplit], a granule of V, joined K, and of
-// 8-bit types their pairs. The bf16 ones have room in what scratch_floats keeps for fp32.
+// Asks memory for V of a run's first split, as nobody has asked for it yet: it comes while its K is read.
 template <typename KV>
-void attend_bf16_as(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch) {
+OCTAVO_FN void fetch_values(const SplitView<KV>& view, Span span, size_t head_dim) {
+  for (size_t g = span.begin / kGranule; g * kGranule < span.end; ++g) {
+    for (size_t i = 0; i < kGranule * head_dim; i += 64 / sizeof(typename KV::Element)) prefetch(view.v[g] + i);
+  }
+}
+
+// What attend_bf16 keeps in scratch, in this order, as floats.
+struct RoomBF16 {
+  size_t queries;  // [rows, head_dim] bf16
+  size_t scores;   // [kRowsBF16, kSplit]
+  size_t weights;  // [kRowsBF16, kSplit] bf16
+  size_t granule;  // V of 8 tokens, bf16
+  size_t pairs;    // K, then V, of a split of 8-bit codes, bf16
+  size_t joined;   // K of a split
+
+  size_t all() const { return queries + scores + weights + granule + pairs + joined; }
+};
+OCTAVO_FN RoomBF16 room_bf16(size_t rows, size_t head_dim, bool scaled) {
+  return {rows * head_dim / 2,  kRowsBF16 * kSplit, kRowsBF16 * kSplit / 2, kGranule * head_dim / 2, scaled ? kSplit * head_dim : 0,
+          kSplit * head_dim / 2};
+}
+
+size_t scratch_floats_bf16(const AttentionArgs& args) {
+  const size_t heads = args.q_heads / args.kv.num_kv_heads;
+  return room_bf16(heads > kItemRows ? heads : kItemRows, args.kv.head_dim, is_scaled(args.kv.type)).all();
+}
+
+template <typename KV>
+void attend_bf16_as(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, size_t step,
+                    float* scratch) {
   const ItemShape shape = shape_of(args, item);
   const size_t dim = shape.head_dim;
+  const RoomBF16 room = room_bf16(shape.rows, dim, KV::kScaled);
   auto* queries = reinterpret_cast<uint16_t*>(scratch);
-  float* work = scratch + (shape.rows * dim + 1) / 2;
-  auto* weights = reinterpret_cast<uint16_t*>(work + kRows * (kSplit + dim));
-  uint16_t* granule = weights + kRows * kSplit;
-  uint16_t* codes = granule + kGranule * dim;
-  auto* joined = reinterpret_cast<typename KV::Element*>(codes + (KV::kScaled ? 2 * kSplit * dim : 0));
+  float* scores = scratch + room.queries;
+  auto* weights = reinterpret_cast<uint16_t*>(scores + room.scores);
+  uint16_t* granule = weights + 2 * room.weights;
+  uint16_t* codes = granule + 2 * room.granule;
+  auto* joined = reinterpret_cast<typename KV::Element*>(codes + 2 * room.pairs);
+  const bool ahead = args.kv.block_size >= 16;  // joined has room for one split
   pack_queries_bf16(args, item, shape, queries);
-  for (size_t split = begin; split < end; ++split) {
-    const Span span{visible(args, item.position, split).begin, visible(args, item.position + item.tokens - 1, split).end};
-    if (span.begin >= span.end) continue;
-    SplitView<KV> stored;
-    find_split<KV>(args.kv, item, split, span, joined, stored);
+  SplitView<KV> views[2];  // of this split and the next, in turn
+  for (size_t split = begin; split < end; ++split, state += step) {
+    const Span span = visible_of(args, item, split);
+    SplitView<KV>&stored = views[split % 2], &next = views[(split + 1) % 2];
+    if (split == begin || !ahead) find_split<KV>(args.kv, item, split, span, joined, stored);
+    if (split == begin) fetch_values<KV>(stored, span, dim);
+    next = stored;
+    if (ahead && split + 1 < end) find_split<KV>(args.kv, item, split + 1, visible_of(args, item, split + 1), joined, next);
     SplitView<KVBF16> view;
+    const SplitView<KVBF16>* fetched = &view;
     SplitScales scales;
     if constexpr (KV::kScaled) {
       find_scales<KV>(args.kv, item, split, span, scales);
-      pair_split<KV>(stored, span, dim, codes, view);
+      pair_split<KV>(stored, next, span, dim, codes, view);
     } else {
       view = stored;
+      fetched = &next;
       if (span.end % 2 == 1) close_pair(view, span.end, dim, granule);
     }
-    for (size_t row = 0; row < shape.rows; row += kRows) {
-      with_count(shape.rows - row < kRows ? shape.rows - row : kRows, [&](auto count) {
-        attend_rows_bf16<decltype(count)::value>(args, item, shape, row, split, view, KV::kScaled ? &scales : nullptr,
-                                                 !KV::kScaled && row == 0, queries + row * dim, state, work, weights);
+    for (size_t row = 0; row < shape.rows; row += kRowsBF16) {
+      with_count<kRowsBF16>(shape.rows - row < kRowsBF16 ? shape.rows - row : kRowsBF16, [&](auto count) {
+        attend_rows_bf16<decltype(count)::value>(args, item, shape, row, split, view, row == 0 ? *fetched : view,
+                                                 KV::kScaled ? &scales : nullptr, queries + row * dim, state, scores, weights);
       });
     }
   }
 }
 
-void attend_bf16(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, float* scratch) {
+void attend_bf16(const AttentionArgs& args, const AttentionItem& item, size_t begin, size_t end, float* state, size_t step,
+                 float* scratch) {
   switch (args.kv.type) {
     case KVType::kE4M3:
-      return attend_bf16_as<KVE4M3>(args, item, begin, end, state, scratch);
+      return attend_bf16_as<KVE4M3>(args, item, begin, end, state, step, scratch);
     case KVType::kE5M2:
-      return attend_bf16_as<KVE5M2>(args, item, begin, end, state, scratch);
+      return attend_bf16_as<KVE5M2>(args, item, begin, end, state, step, scratch);
     case KVType::kInt8:
-      return attend_bf16_as<KVInt8>(args, item, begin, end, state, scratch);
+      return attend_bf16_as<KVInt8>(args, item, begin, end, state, step, scratch);
     default:
-      return attend_bf16_as<KVBF16>(args, item, begin, end, state, scratch);
+      return attend_bf16_as<KVBF16>(args, item, begin, end, state, step, scratch);
   }
 }
 

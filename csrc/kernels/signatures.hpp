@@ -177,8 +177,9 @@ OCTAVO_INLINE size_t attention_state_floats(size_t rows, size_t head_dim) {
 
 // Only attention.cpp calls these.
 struct AttentionKernels {
-  // Adds splits [begin, end), in order, to the state. scratch has scratch_floats(args).
-  void (*attend)(const AttentionArgs&, const AttentionItem&, size_t begin, size_t end, float* state, float* scratch);
+  // Adds splits [begin, end), in order, to the state, which moves on by ``step`` floats after each: to one state with 0, to one each with
+  // attention_state_floats. Some row of the item sees a position of each split. scratch has scratch_floats(args).
+  void (*attend)(const AttentionArgs&, const AttentionItem&, size_t begin, size_t end, float* state, size_t step, float* scratch);
   // Adds the states [1, count), in order, to the first, which ends up as the item's outputs; stores them in out.
   void (*finish)(const AttentionArgs&, const AttentionItem&, float* states, size_t count);
   size_t (*scratch_floats)(const AttentionArgs&);  // of attend

@@ -52,11 +52,12 @@ class GroupUsage:
 
     def as_dict(self) -> dict[str, Any]:
         slots = {name: getattr(self, name) for name in _SLOTS}
+        weight, size = self.bytes_per_block, self.block_size
         return {
             "name": self.name,
             "block_size": self.block_size,
             "slots": slots,
-            "bytes": {name: self.nbytes(count) for name, count in slots.items()},
+            "bytes": {name: count * weight // size for name, count in slots.items()},
             "efficiency": self.efficiency,
             "fragmentation": self.fragmentation,
         }
@@ -89,10 +90,12 @@ class KVUsage:
         return self.nbytes(lambda group: group.live) / self.nbytes(lambda group: group.total)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, as they go over the wire."""
+        """Plain numbers, as they go over the wire; made every step, so each is worked out once."""
+        groups = [group.as_dict() for group in self.groups]
+        total, held, live = (sum(group["bytes"][name] for group in groups) for name in ("total", "held", "live"))
         return {
-            "groups": [group.as_dict() for group in self.groups],
-            "efficiency": self.efficiency,
-            "held_of_total": self.held_of_total,
-            "live_of_total": self.live_of_total,
+            "groups": groups,
+            "efficiency": live / held if held else 1.0,
+            "held_of_total": held / total,
+            "live_of_total": live / total,
         }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from octavo.scheduler.output import SchedulerOutput
+from octavo.scheduler.step_cost import pairs
 
 
 class StepDemand(NamedTuple):
@@ -50,7 +51,7 @@ def _decode_positions(scheduled: SchedulerOutput, window: int) -> int:
 def attended_pairs(start: int, count: int, window: int) -> int:
     """Pairs of ``count`` tokens from position ``start`` on and the positions each sees: itself and those before it, ``window`` at most."""
     if not window:
-        return count * start + count * (count + 1) // 2
+        return pairs(start, count)
     growing = min(max(window - start, 0), count)
     return growing * start + growing * (growing + 1) // 2 + (count - growing) * window
 

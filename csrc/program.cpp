@@ -24,8 +24,10 @@ RowsOf parse_rows(const std::string& rows) {
   throw std::invalid_argument("rows: '" + rows + "' is not tokens or logits");
 }
 
-float widen_q8(const Q8Group& group, size_t i) {
-  if (group.outlier != 0.0f && static_cast<size_t>(group.place) == i) return group.outlier;
+float widen_q8(const Rows& rows, size_t r, size_t column) {
+  const size_t g = column / kQ8Group, i = column % kQ8Group;
+  if (const float outlier = q8_outliers(rows, r)[g]; outlier != 0.0f && q8_places(rows, r)[g] == i) return outlier;
+  const Q8Group& group = q8_row(rows, r)[g];
   return group.scale * group.codes[i];
 }
 
@@ -52,14 +54,13 @@ constexpr size_t kTouchedStates = size_t{16} << 20;
 }  // namespace
 
 size_t row_stride(BufferKind kind, size_t columns) {
-  const size_t groups = (columns + kQ8Group - 1) / kQ8Group;
   switch (kind) {
     case BufferKind::kF32:
       return columns * sizeof(float);
     case BufferKind::kQ8:
-      return groups * sizeof(Q8Group);
+      return q8_row_bytes(columns);
     case BufferKind::kBF16:
-      return groups * kQ8Group * sizeof(uint16_t);
+      return q8_groups(columns) * kQ8Group * sizeof(uint16_t);
   }
   return 0;
 }
@@ -245,7 +246,7 @@ void Program::read(int number, float* out) const {
       else if (b.kind == BufferKind::kBF16)
         value = widen_bf16(bf16_row(rows, r)[i]);
       else
-        value = widen_q8(q8_row(rows, r)[i / kQ8Group], i % kQ8Group);
+        value = widen_q8(rows, r, i);
       out[r * b.columns + i] = value;
     }
 }

@@ -11,17 +11,15 @@ namespace octavo {
 
 // 32 activations quantized to int8, symmetric: value = scale * code, scale = absmax / 127, codes in -127 … 127, round half to even.
 // An outlier, one value larger than kOutlierRatio times every other of its group, would leave the others few codes: it is kept as it is,
-// its code is 0, and absmax is that of the others. A row of a q8 buffer is ceil(columns / 32) of these; codes past the row's end are 0.
+// its code is 0, and absmax is that of the others. Codes past the row's end are 0.
 struct Q8Group {
   int8_t codes[32];
   float scale;
   float scaled_sum;     // scale * sum of the 32 codes
   int16_t half_sum[2];  // sums of codes 0-15 and 16-31
   int32_t biased;       // -128 * sum of the 32 codes
-  float outlier;        // 0: there is none
-  int32_t place;        // the outlier's, 0 … 31
 };
-static_assert(sizeof(Q8Group) == 56);
+static_assert(sizeof(Q8Group) == 48);
 constexpr float kOutlierRatio = 3.0f;
 
 constexpr size_t kQ8Group = 32;
@@ -30,7 +28,8 @@ enum class BufferKind : int32_t { kF32, kQ8, kBF16 };
 
 // Rows of activations that a kernel reads or writes. Row r begins at data + r * stride bytes.
 //   kF32   float [columns]                 stride = columns * 4
-//   kQ8    Q8Group [ceil(columns / 32)]
+//   kQ8    Q8Group [groups], groups being ceil(columns / 32); then of each group its outlier, float [groups], 0 where there is none, and
+//          the outlier's place in its group, uint8 [groups]
 //   kBF16  uint16 [columns rounded up to 32], padded with zeros
 // data is 64-byte aligned; rows of f32 buffers are not, unless columns is a multiple of 16.
 struct Rows {
@@ -45,6 +44,19 @@ OCTAVO_INLINE float* f32_row(const Rows& rows, size_t r) {
 }
 OCTAVO_INLINE Q8Group* q8_row(const Rows& rows, size_t r) {
   return reinterpret_cast<Q8Group*>(static_cast<char*>(rows.data) + r * rows.stride);
+}
+OCTAVO_INLINE size_t q8_groups(size_t columns) {
+  return (columns + kQ8Group - 1) / kQ8Group;
+}
+OCTAVO_INLINE float* q8_outliers(const Rows& rows, size_t r) {
+  return reinterpret_cast<float*>(q8_row(rows, r) + q8_groups(rows.columns));
+}
+OCTAVO_INLINE uint8_t* q8_places(const Rows& rows, size_t r) {
+  return reinterpret_cast<uint8_t*>(q8_outliers(rows, r) + q8_groups(rows.columns));
+}
+// Bytes of a row, rounded up to 16.
+OCTAVO_INLINE size_t q8_row_bytes(size_t columns) {
+  return (q8_groups(columns) * (sizeof(Q8Group) + sizeof(float) + 1) + 15) / 16 * 16;
 }
 OCTAVO_INLINE uint16_t* bf16_row(const Rows& rows, size_t r) {
   return reinterpret_cast<uint16_t*>(static_cast<char*>(rows.data) + r * rows.stride);

@@ -75,6 +75,19 @@ OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
           _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
 }
+OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) {
+  const int low = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ)),
+            high = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ));
+  return static_cast<uint32_t>(low | high << 8);
+}
+OCTAVO_FN size_t list_nonzero(const float* x, size_t n, uint16_t* list) {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    list[count] = static_cast<uint16_t>(i);
+    count += x[i] != 0.0f;
+  }
+  return count;
+}
 
 OCTAVO_FN float f32_reduce_add(F32 a) {
   __m256 x = _mm256_add_ps(a.lo, a.hi);
@@ -101,6 +114,11 @@ OCTAVO_FN I32 i32_shl(I32 a) {
 template <int N>
 OCTAVO_FN I32 i32_sra(I32 a) {
   return {_mm256_srai_epi32(a.lo, N), _mm256_srai_epi32(a.hi, N)};
+}
+OCTAVO_FN I32 i32_load_shifted(const uint8_t* p, int n) {
+  const auto* parts = reinterpret_cast<const __m256i*>(p);
+  const __m128i count = _mm_cvtsi32_si128(n);
+  return {_mm256_srl_epi32(_mm256_loadu_si256(parts), count), _mm256_srl_epi32(_mm256_loadu_si256(parts + 1), count)};
 }
 OCTAVO_FN void i32_store(int32_t* p, I32 a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);

@@ -31,7 +31,7 @@ struct Pairs {
 
 constexpr size_t kLanes = 16;
 constexpr size_t kRowsPerPass = 12;  // of matrix kernels, as registers allow
-constexpr int kRowsAtOnce = 6;        // of a pass, whose dot products take turns
+constexpr int kRowsAtOnce = 6;       // of a pass, whose dot products take turns
 
 OCTAVO_FN __mmask16 first_lanes(size_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 
@@ -57,6 +57,19 @@ OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) { return {_mm512_scalef_ps(a.v, n
 OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) { return {_mm512_mask_blend_ps(first_lanes(n), rest.v, a.v)}; }
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {  // lane by lane: a < b ? yes : no
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
+}
+OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ); }  // bit i: a[i] == b[i]
+// The indices of what is not 0 among x [n], in order, to list, which has room for 16 more; returns how many.
+OCTAVO_FN size_t list_nonzero(const float* x, size_t n, uint16_t* list) {
+  size_t count = 0;
+  __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  for (size_t i = 0; i < n; i += 16, index = _mm512_add_epi32(index, _mm512_set1_epi32(16))) {
+    const __m512 part = _mm512_maskz_loadu_ps(first_lanes(n - i < 16 ? n - i : 16), x + i);
+    const __mmask16 there = _mm512_cmp_ps_mask(part, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(list + count), _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(there, index)));
+    count += static_cast<size_t>(__builtin_popcount(there));
+  }
+  return count;
 }
 
 // Reductions over lanes, in a fixed order: i with i + 8, + 4, + 2, + 1; the same on every instruction set.
@@ -87,6 +100,8 @@ template <int N>
 OCTAVO_FN I32 i32_sra(I32 a) {
   return {_mm512_srai_epi32(a.v, N)};
 }
+// Lanes at p shifted right by n, 0 … 31; what comes in from the left is not defined.
+OCTAVO_FN I32 i32_load_shifted(const uint8_t* p, int n) { return {_mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(n))}; }
 OCTAVO_FN void i32_store(int32_t* p, I32 a) { _mm512_storeu_si512(p, a.v); }
 OCTAVO_FN void i32_store_i8(int8_t* p, I32 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));

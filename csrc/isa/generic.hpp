@@ -100,6 +100,22 @@ OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) {
   return OCTAVO_PARTS(F32, choose_(Ints{4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3} < count, a.q[i], rest.q[i]));
 }
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) { return OCTAVO_PARTS(F32, choose_(a.q[i] < b.q[i], yes.q[i], no.q[i])); }
+OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) {
+  float lanes[2][kLanes];
+  f32_store(lanes[0], a);
+  f32_store(lanes[1], b);
+  uint32_t mask = 0;
+  for (size_t i = 0; i < kLanes; ++i) mask |= static_cast<uint32_t>(lanes[0][i] == lanes[1][i]) << i;
+  return mask;
+}
+OCTAVO_FN size_t list_nonzero(const float* x, size_t n, uint16_t* list) {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    list[count] = static_cast<uint16_t>(i);
+    count += x[i] != 0.0f;
+  }
+  return count;
+}
 
 OCTAVO_FN float f32_reduce_add(F32 a) {
   const Floats x = (a.q[0] + a.q[2]) + (a.q[1] + a.q[3]);
@@ -128,6 +144,10 @@ OCTAVO_FN I32 i32_shl(I32 a) {
 template <int N>
 OCTAVO_FN I32 i32_sra(I32 a) {
   return OCTAVO_PARTS(I32, a.q[i] >> N);
+}
+OCTAVO_FN I32 i32_load_shifted(const uint8_t* p, int n) {
+  const I32 a = load_<I32>(p);
+  return OCTAVO_PARTS(I32, a.q[i] >> n);
 }
 OCTAVO_FN void i32_store(int32_t* p, I32 a) { __builtin_memcpy(p, &a, 64); }
 OCTAVO_FN void i32_store_i8(int8_t* p, I32 a) {

@@ -76,6 +76,20 @@ OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) {
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {
   return OCTAVO_PARTS(F32, vbslq_f32(vcltq_f32(a.q[i], b.q[i]), yes.q[i], no.q[i]));
 }
+OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) {
+  alignas(16) constexpr uint32_t kBits[4] = {1, 2, 4, 8};
+  uint32_t mask = 0;
+  for (int i = 0; i < 4; ++i) mask |= vaddvq_u32(vandq_u32(vceqq_f32(a.q[i], b.q[i]), vld1q_u32(kBits))) << 4 * i;
+  return mask;
+}
+OCTAVO_FN size_t list_nonzero(const float* x, size_t n, uint16_t* list) {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    list[count] = static_cast<uint16_t>(i);
+    count += x[i] != 0.0f;
+  }
+  return count;
+}
 
 OCTAVO_FN float32x4_t swap_halves_(float32x4_t a) { return vextq_f32(a, a, 2); }
 OCTAVO_FN float f32_reduce_add(F32 a) {
@@ -101,6 +115,9 @@ OCTAVO_FN I32 i32_shl(I32 a) {
 template <int N>
 OCTAVO_FN I32 i32_sra(I32 a) {
   return OCTAVO_PARTS(I32, vshrq_n_s32(a.q[i], N));
+}
+OCTAVO_FN I32 i32_load_shifted(const uint8_t* p, int n) {
+  return OCTAVO_PARTS(I32, vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_u8(vld1q_u8(p + 16 * i)), vdupq_n_s32(-n))));
 }
 OCTAVO_FN void i32_store(int32_t* p, I32 a) {
   for (int i = 0; i < 4; ++i) vst1q_s32(p + 4 * i, a.q[i]);

@@ -14,34 +14,28 @@ OCTAVO_FN Extremes extremes(F32 a, F32 b) {
   return {largest, f32_reduce_max(f32_max(f32_select_less(a, top, a, zero), f32_select_less(b, top, b, zero)))};
 }
 
-// Takes the one value of that magnitude out of a and b, which both are 16 of the group's 32; false if there are several.
-[[maybe_unused]] bool take_outlier(F32& a, F32& b, float magnitude, Q8Group* group) {
-  float values[32];
-  f32_store(values, a);
-  f32_store(values + 16, b);
-  int32_t count = 0;
-  for (int32_t i = 0; i < 32; ++i) {
-    if (__builtin_fabsf(values[i]) != magnitude) continue;
-    group->place = i;
-    ++count;
-  }
-  if (count != 1) return false;
-  group->outlier = values[group->place];
-  values[group->place] = 0.0f;
-  a = f32_load(values);
-  b = f32_load(values + 16);
-  return true;
+// The place of the one value among a and b, 16 of a group's 32 each, that is larger than kOutlierRatio times every other; -1 if none is.
+OCTAVO_FN int find_outlier(F32 a, F32 b, const Extremes& found) {
+  const uint32_t largest = f32_mask_equal(f32_abs(a), f32_set1(found.largest)) | f32_mask_equal(f32_abs(b), f32_set1(found.largest)) << 16;
+  const bool apart = found.largest > kOutlierRatio * found.next && (largest & (largest - 1)) == 0;
+  return apart ? __builtin_ctz(largest) : -1;
 }
 
 // Quantizes 32 values, given as two vectors (absent ones as 0), into *group: codes are round(x * (127 / absmax)), ties to even.
-OCTAVO_FN void quantize_group(F32 a, F32 b, Q8Group* group) {
+// Without branches: one group in ten has an outlier, and none can be foretold.
+OCTAVO_FN void quantize_group(F32 a, F32 b, Q8Group* group, float* outlier, uint8_t* place) {
   const Extremes found = extremes(f32_abs(a), f32_abs(b));
-  float absmax = found.largest;
-  group->outlier = 0.0f;
-  group->place = 0;
-  if (found.largest > kOutlierRatio * found.next && take_outlier(a, b, found.largest, group)) absmax = found.next;
-  const F32 inverse = f32_set1(absmax > 0.0f ? 127.0f / absmax : 0.0f);
-  const I32 ca = i32_from_f32(a * inverse), cb = i32_from_f32(b * inverse);
+  const int at = find_outlier(a, b, found);
+  float values[33];
+  f32_store(values, a);
+  f32_store(values + 16, b);
+  values[32] = 0.0f;
+  *outlier = values[at < 0 ? 32 : at];
+  *place = static_cast<uint8_t>(at < 0 ? 0 : at);
+  const float absmax = at < 0 ? found.largest : found.next;
+  const F32 most = f32_set1(at < 0 ? __builtin_inff() : absmax), inverse = f32_set1(absmax > 0.0f ? 127.0f / absmax : 0.0f);
+  const I32 ca = i32_from_f32(f32_select_less(most, f32_abs(a), f32_zero(), a) * inverse);
+  const I32 cb = i32_from_f32(f32_select_less(most, f32_abs(b), f32_zero(), b) * inverse);
   i32_store_i8(group->codes, ca);
   i32_store_i8(group->codes + 16, cb);
   const int32_t sum_a = i32_reduce_add(ca), sum_b = i32_reduce_add(cb);
@@ -67,7 +61,8 @@ OCTAVO_FN void store_columns(float* row, size_t column, size_t columns, F32 a) {
 // Stores columns [column, column + 32) of row r of out, whatever its kind; column is a multiple of 32, values past the end are 0.
 OCTAVO_FN void store_group(const Rows& out, size_t r, size_t column, F32 a, F32 b) {
   if (out.kind == BufferKind::kQ8) {
-    quantize_group(a, b, q8_row(out, r) + column / kQ8Group);
+    const size_t g = column / kQ8Group;
+    quantize_group(a, b, q8_row(out, r) + g, q8_outliers(out, r) + g, q8_places(out, r) + g);
   } else if (out.kind == BufferKind::kBF16) {
     bf16_store(bf16_row(out, r) + column, a);
     bf16_store(bf16_row(out, r) + column + kLanes, b);

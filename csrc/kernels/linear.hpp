@@ -108,49 +108,60 @@ struct Outlier {
   float value;
 };
 
-// Of the rows of a pass, group by group. A matrix has at most kMaxQuantizedColumns columns.
+// Of the rows of a pass: of each row in rising order of group, and rows by turns. A matrix has at most kMaxQuantizedColumns columns.
 struct Outliers {
   size_t count;
   uint32_t rows;  // bit i: row i has one
   Outlier list[kRowsPerPass * kMaxQuantizedColumns / kQ8Group + 1];
 };
 
-// Without branches: one group in ten has an outlier, and none can be foretold.
+// Rows take turns, so that no sum waits for its own last one; no branch hangs on where outliers are, which cannot be foretold.
 OCTAVO_FN void find_outliers(const Rows& x, size_t first, size_t rows, Outliers& found) {
+  static_assert(kMaxQuantizedColumns / kQ8Group <= UINT16_MAX);
+  uint16_t groups[kRowsPerPass][kMaxQuantizedColumns / kQ8Group + kLanes];
+  size_t counts[kRowsPerPass], most = 0;
+  for (size_t i = 0; i < rows; ++i) {
+    counts[i] = list_nonzero(q8_outliers(x, first + i), q8_groups(x.columns), groups[i]);
+    most = counts[i] > most ? counts[i] : most;
+  }
   found.count = found.rows = 0;
-  for (size_t g = 0; g < (x.columns + kQ8Group - 1) / kQ8Group; ++g) {
+  for (size_t turn = 0; turn < most; ++turn) {
     for (size_t i = 0; i < rows; ++i) {
-      const Q8Group& group = q8_row(x, first + i)[g];
-      found.list[found.count] = {static_cast<uint16_t>(g), static_cast<uint8_t>(i), static_cast<uint8_t>(group.place), group.outlier};
-      const uint32_t there = group.outlier != 0.0f;
+      const bool there = turn < counts[i];
+      const uint16_t g = there ? groups[i][turn] : uint16_t{0};
+      found.list[found.count] = {g, static_cast<uint8_t>(i), q8_places(x, first + i)[g], q8_outliers(x, first + i)[g]};
       found.count += there;
-      found.rows |= there << i;
+      found.rows |= uint32_t{there} << i;
     }
   }
 }
 
-// The i-th four pick byte i of each lane in a dot product.
-alignas(64) constexpr int8_t kOnes[16] = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
+// Bits [from, from + width) of each lane's 32 at p.
+OCTAVO_FN I32 bit_field(const uint8_t* p, size_t from, int width) {
+  return i32_and(i32_load_shifted(p, static_cast<int>(from)), i32_set1((1 << width) - 1));
+}
 
-// Codes less their zero of one input of a cell, for each of the 16 outputs.
+// The codes less their zero of one input of a cell, for each of the 16 outputs: see load_codes.
 template <WeightType T>
 OCTAVO_FN F32 weights_of(const uint8_t* cell, size_t place) {
   using F = Format<T>;
-  constexpr int kStart = F::kZero == 128 && !kBiasedDot ? 0 : -F::kZero;
-  const size_t j = place / 4;
-  const Bytes one = bytes_broadcast4(kOnes + place % 4 * 4);
-  if constexpr (F::kBits == 4 && !F::kTable) {  // a high nibble counts sixteenfold
-    const int scale = j % 2 == 0 ? 1 : 16;
-    const Bytes codes = bytes_and(bytes_load(cell + 64 * (j / 2)), bytes_set1(static_cast<uint8_t>(15 * scale)));
-    return f32_mul(f32_from_i32(dot_u7(i32_set1(kStart * scale), codes, one)), f32_set1(1.0f / static_cast<float>(scale)));
-  } else {
-    Bytes u[8];
-    load_codes<T>(cell, u);
-    alignas(64) uint8_t codes[8][64];
-    for (size_t i = 0; i < 8; ++i) bytes_store(codes[i], u[i]);
-    const Bytes code = bytes_load(codes[j]);
-    return f32_from_i32(F::kZero == 128 ? dot_biased(i32_set1(kStart), code, one) : dot_u7(i32_set1(kStart), code, one));
+  constexpr int kLow = kLowBits<F::kBits>, kHigh = F::kBits - kLow;
+  const size_t byte = place % 4 * 8, j = place / 4;
+  constexpr size_t kLowPerPlane = 8 / kLow;
+  I32 code = bit_field(cell + 64 * (j / kLowPerPlane), byte + j % kLowPerPlane * kLow, kLow);
+  if constexpr (kHigh > 0) {
+    constexpr size_t kPerPlane = 8 / kHigh;
+    const uint8_t* plane = cell + 64 * kLow + 64 * (j / kPerPlane);
+    code = i32_or(code, i32_shl<kLow>(bit_field(plane, byte + j % kPerPlane * kHigh, kHigh)));
   }
+  if constexpr (F::kTable) {
+    int32_t index[kTile];
+    uint8_t looked_up[kTile];
+    i32_store(index, code);
+    for (size_t n = 0; n < kTile; ++n) looked_up[n] = kIQ4Table[index[n]];
+    code = i32_from_u8(looked_up);
+  }
+  return f32_from_i32(i32_add(code, i32_set1(-F::kZero)));
 }
 
 // sums[r] += sum over the outliers of row r, in order of group, of outlier * weight.

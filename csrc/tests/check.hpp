@@ -112,8 +112,7 @@ public:
 
 private:
   static size_t row_bytes(BufferKind kind, size_t columns) {
-    const size_t groups = (columns + 31) / 32;
-    return kind == BufferKind::kF32 ? columns * 4 : kind == BufferKind::kQ8 ? groups * sizeof(Q8Group) : groups * 64;
+    return kind == BufferKind::kF32 ? columns * 4 : kind == BufferKind::kQ8 ? q8_row_bytes(columns) : q8_groups(columns) * 64;
   }
   struct alignas(64) Line {
     uint8_t bytes[64];
@@ -142,7 +141,12 @@ inline double round_to_fp16(double x) {
 }
 
 // A row's group of 32 as views.hpp says; absent values are 0.
-Q8Group quantize_group(const float* x, size_t present);
+struct QuantizedGroup {
+  Q8Group codes;
+  float outlier;
+  uint8_t place;
+};
+QuantizedGroup quantize_group(const float* x, size_t present);
 // What the kinds of activation make of rows of x.
 std::vector<double> as_activation(BufferKind kind, const std::vector<float>& x, size_t columns);
 

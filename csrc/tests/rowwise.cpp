@@ -5,19 +5,20 @@
 
 namespace octavo::test {
 
-Q8Group quantize_group(const float* x, size_t present) {
+QuantizedGroup quantize_group(const float* x, size_t present) {
   float values[32] = {}, largest = 0.0f, next = 0.0f;
   std::copy(x, x + present, values);
   for (const float value : values) largest = std::max(largest, std::fabs(value));
   for (const float value : values)
     if (std::fabs(value) < largest) next = std::max(next, std::fabs(value));
-  Q8Group group{};
+  QuantizedGroup quantized{};
+  Q8Group& group = quantized.codes;
   const auto is_largest = [&](float value) { return std::fabs(value) == largest; };
   const bool apart = largest > kOutlierRatio * next && std::count_if(values, values + 32, is_largest) == 1;
   if (apart) {
-    group.place = static_cast<int32_t>(std::find_if(values, values + 32, is_largest) - values);
-    group.outlier = values[group.place];
-    values[group.place] = 0.0f;
+    quantized.place = static_cast<uint8_t>(std::find_if(values, values + 32, is_largest) - values);
+    quantized.outlier = values[quantized.place];
+    values[quantized.place] = 0.0f;
   }
   const float absmax = apart ? next : largest, inverse = absmax > 0.0f ? 127.0f / absmax : 0.0f;
   int32_t sums[2] = {};
@@ -29,7 +30,7 @@ Q8Group quantize_group(const float* x, size_t present) {
   group.scaled_sum = group.scale * static_cast<float>(sums[0] + sums[1]);
   for (int half = 0; half < 2; ++half) group.half_sum[half] = static_cast<int16_t>(sums[half]);
   group.biased = -128 * (sums[0] + sums[1]);
-  return group;
+  return quantized;
 }
 
 std::vector<double> as_activation(BufferKind kind, const std::vector<float>& x, size_t columns) {
@@ -40,9 +41,10 @@ std::vector<double> as_activation(BufferKind kind, const std::vector<float>& x, 
   for (size_t row = 0; row < x.size(); row += columns) {
     for (size_t first = 0; first < columns; first += 32) {
       const size_t present = std::min<size_t>(32, columns - first);
-      const Q8Group group = quantize_group(&x[row + first], present);
-      for (size_t i = 0; i < present; ++i) values[row + first + i] = static_cast<double>(group.scale) * static_cast<double>(group.codes[i]);
-      if (group.outlier != 0.0f) values[row + first + static_cast<size_t>(group.place)] = static_cast<double>(group.outlier);
+      const QuantizedGroup group = quantize_group(&x[row + first], present);
+      const auto scale = static_cast<double>(group.codes.scale);
+      for (size_t i = 0; i < present; ++i) values[row + first + i] = scale * static_cast<double>(group.codes.codes[i]);
+      if (group.outlier != 0.0f) values[row + first + group.place] = static_cast<double>(group.outlier);
     }
   }
   return values;
@@ -75,9 +77,11 @@ void check_quantize(const Subject& subject, size_t columns) {
   subject.kernels.elementwise.quantize({in.rows(), halves.rows()}, 0, kTokens);
   for (size_t r = 0; r < kTokens; ++r) {
     for (size_t first = 0; first < columns; first += 32) {
-      const Q8Group wanted = quantize_group(&x[r * columns + first], std::min<size_t>(32, columns - first));
+      const QuantizedGroup wanted = quantize_group(&x[r * columns + first], std::min<size_t>(32, columns - first));
       const Q8Group got = q8_row(codes.rows(), r)[first / 32];
-      subject.report.hold(std::memcmp(&got, &wanted, sizeof got) == 0, "quantized group");
+      subject.report.hold(std::memcmp(&got, &wanted.codes, sizeof got) == 0, "quantized group");
+      subject.report.hold(q8_outliers(codes.rows(), r)[first / 32] == wanted.outlier, "a group's outlier");
+      subject.report.hold(q8_places(codes.rows(), r)[first / 32] == wanted.place, "an outlier's place");
     }
     for (size_t i = 0; i < columns; ++i) {
       const uint32_t bits = static_cast<uint32_t>(bf16_row(halves.rows(), r)[i]) << 16;

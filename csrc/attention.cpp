@@ -126,10 +126,10 @@ void run_task(const AttentionKernels& kernels, const AttentionArgs& args, Attent
 
 void run_tasks(const AttentionKernels& kernels, ThreadPool& pool, const AttentionArgs& args, AttentionScratch& scratch) {
   const size_t work = plan(args, pool.num_threads(), scratch);
-  const size_t state_floats = own_state_floats(args), stride = own_floats(kernels, args);
+  const size_t own_state = own_state_floats(args), stride = own_floats(kernels, args);
   float* memory = floats(scratch.threads, stride * pool.num_threads());
   const auto run = [&](size_t task, size_t worker) {
-    run_task(kernels, args, scratch, scratch.tasks[task], memory + worker * stride, state_floats);
+    run_task(kernels, args, scratch, scratch.tasks[task], memory + worker * stride, own_state);
   };
   if (work * args.kv.head_dim >= kAlone) return pool.parallel_for(scratch.tasks.size(), run);
   for (size_t task = 0; task < scratch.tasks.size(); ++task) run(task, 0);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ MEMORY = 256
 REFIT_EVERY = 8
 """Observations between two fits."""
 ERRORS = 512
-"""Last predictions whose errors set the margin."""
+"""Last steps whose errors set the margin."""
 MARGIN_PERCENTILE = 99.5
 """A request of a hundred tokens that meets twenty prefills is then late once in ten, and hardly ever twice."""
 ENOUGH_ERRORS = 64
@@ -80,7 +79,9 @@ class StepCostModel:
         self.num_observed = 0
         self._normal = np.zeros((4, 4))
         self._right = np.zeros(4)
-        self._errors: deque[float] = deque(maxlen=ERRORS)
+        self._mixed = np.zeros((ERRORS, 5))
+        """The last steps that both decode and prefill, in a ring: their features, and how long they took."""
+        self._num_mixed = 0
         self._margin: float | None = None
 
     def predict(self, work: StepWork) -> float:
@@ -92,9 +93,11 @@ class StepCostModel:
         """A step of this work took so long."""
         if seconds <= 0:
             return
+        features = work.features()
         if self.num_observed and work.tokens > work.decodes > 0:
-            self._errors.append(seconds - self.predict(work))
-        scaled = work.features() / seconds
+            self._mixed[self._num_mixed % ERRORS] = (*features, seconds)
+            self._num_mixed += 1
+        scaled = features / seconds
         keep = np.exp(-1 / MEMORY)
         self._normal = keep * self._normal + np.outer(scaled, scaled)
         self._right = keep * self._right + scaled
@@ -104,13 +107,14 @@ class StepCostModel:
 
     def forget_errors(self) -> None:
         """The errors so far, of calibrating, say nothing of those to come."""
-        self._errors.clear()
+        self._num_mixed = 0
         self._margin = None
 
     def margin(self, seconds: float) -> float:
         """Seconds by which a step that is predicted to take ``seconds`` may take longer: a high percentile of the last errors.
 
-        They are of steps that both decode and prefill. What delays one (a page touched first, another process) adds to it, and does not
+        They are of steps that both decode and prefill, against the model as it is now: what was wrong with it before it had met such
+        steps is no reason for smaller ones later. What delays a step (a page touched first, another process) adds to it, and does not
         multiply it.
         """
         return GUESSED_MARGIN * seconds if self._margin is None else self._margin
@@ -144,5 +148,7 @@ class StepCostModel:
                 break
             free &= fitted >= 0
         self.coefficients = np.maximum(fitted, 0) / scale
-        if len(self._errors) >= ENOUGH_ERRORS:
-            self._margin = max(float(np.percentile(self._errors, MARGIN_PERCENTILE)), 0.0)
+        if self._num_mixed >= ENOUGH_ERRORS:
+            mixed = self._mixed[: self._num_mixed]
+            errors = mixed[:, 4] - mixed[:, :4] @ self.coefficients
+            self._margin = max(float(np.percentile(errors, MARGIN_PERCENTILE)), 0.0)

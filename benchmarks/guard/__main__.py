@@ -1,6 +1,7 @@
 """Holds Octavo's kernels and steps against fixed loops, and against the results committed for this kind of machine.
 
-    make bench-guard                              # or: python -m benchmarks.guard; ends with 1 if something became slower
+    make bench-guard                              # or: python -m benchmarks.guard; ends with 1 if something became slower,
+                                                  # with 2 if so on a machine that was busy with other things
     python -m benchmarks.guard --only linear
     python -m benchmarks.guard --update           # measure three times, and write the medians to results/
     python -m benchmarks.guard --callgrind        # count AVX2 kernels' instructions instead, which no other load disturbs
@@ -21,6 +22,7 @@ from benchmarks.guard.judge import TOLERANCE, judge, load, middle, save, table, 
 from octavo import _native, envs
 from octavo.bench.machine import engine_cpus, machine_line
 from octavo.bench.report.cpu import cpu_facts
+from octavo.bench.report.quiet import Quiet
 
 RESULTS = Path(__file__).parent / "results"
 MODELS = ("smollm2", "gemma3-270m")
@@ -68,14 +70,18 @@ def main() -> int:
         figures = middle([take(cases, loops, args.rounds) for _ in range(3)])
         save(path, machine, load(path) | figures)
         return 0
-    found = judge(cases, load(path), loops, rounds=args.rounds, tolerance=args.tolerance)
+    with Quiet() as quiet:
+        found = judge(cases, load(path), loops, rounds=args.rounds, tolerance=args.tolerance)
     print(table(found, args.tolerance))
     slower = [verdict.name for verdict in found if verdict.regressed(args.tolerance)]
     new = sum(verdict.then is None for verdict in found)
     if new:
         print(f"{new} cases have no committed result on such a machine; --update writes one")
     print(f"slower by more than {args.tolerance:.0%}: {'; '.join(slower) or 'nothing'}")
-    return 1 if slower else 0
+    warnings = quiet.warnings()
+    for warning in warnings:
+        print(f"{warning}{' So this is no verdict: run it again.' if slower else ''}")
+    return (2 if warnings else 1) if slower else 0
 
 
 if __name__ == "__main__":

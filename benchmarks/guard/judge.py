@@ -79,14 +79,14 @@ def judge(
 ) -> list[Verdict]:
     """Measure ``cases`` and hold them against ``then``.
 
-    What looks slower is measured again, up to ``retries`` times, and its least slowdown counts.
+    What looks slower is measured again, in three times as many rounds, up to ``retries`` times, and its least slowdown counts.
     """
     found = {verdict.name: verdict for verdict in verdicts(take(cases, reference, rounds), then)}
     for _ in range(retries):
         suspects = [case for case in cases if found[case.name].regressed(tolerance)]
         if not suspects:
             break
-        for again in verdicts(take(suspects, reference, rounds), then):
+        for again in verdicts(take(suspects, reference, 3 * rounds), then):
             found[again.name] = min(found[again.name], again, key=lambda verdict: verdict.slowdown)
     return list(found.values())
 

@@ -281,6 +281,8 @@ OCTAVO_FN __m256 dot_bf16_(__m256 acc, __m256i a, __m256i b) {
 OCTAVO_FN F32 dot_bf16(F32 acc, Pairs a, Pairs b) { return {dot_bf16_(acc.lo, a.lo, b.lo), dot_bf16_(acc.hi, a.hi, b.hi)}; }
 
 OCTAVO_FN void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Of what is read once: it takes no place of others in the outer caches.
+OCTAVO_FN void prefetch_once(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_NTA); }
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA

@@ -180,6 +180,8 @@ OCTAVO_FN F32 dot_bf16(F32 acc, Pairs a, Pairs b) {
 }
 
 OCTAVO_FN void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Of what is read once: it takes no place of others in the outer caches.
+OCTAVO_FN void prefetch_once(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_NTA); }
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA

@@ -296,6 +296,7 @@ OCTAVO_FN Floats dot_bf16_(Floats acc, Ints a, Ints b) {
 OCTAVO_FN F32 dot_bf16(F32 acc, Pairs a, Pairs b) { return OCTAVO_PARTS(F32, dot_bf16_(acc.q[i], (Ints)a.q[i], (Ints)b.q[i])); }
 
 OCTAVO_FN void prefetch(const void* p) { __builtin_prefetch(p); }
+OCTAVO_FN void prefetch_once(const void* p) { __builtin_prefetch(p, 0, 0); }
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA

@@ -288,6 +288,7 @@ OCTAVO_FN float32x4_t dot_bf16_(float32x4_t acc, uint16x8_t a, uint16x8_t b) {
 OCTAVO_FN F32 dot_bf16(F32 acc, Pairs a, Pairs b) { return OCTAVO_PARTS(F32, dot_bf16_(acc.q[i], a.q[i], b.q[i])); }
 
 OCTAVO_FN void prefetch(const void* p) { __builtin_prefetch(p); }
+OCTAVO_FN void prefetch_once(const void* p) { __builtin_prefetch(p, 0, 0); }
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA

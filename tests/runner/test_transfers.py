@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +79,19 @@ def test_moving_blocks_changes_no_bits(runner: ModelRunner) -> None:
 def test_a_block_takes_the_bytes_that_are_stated(runner: ModelRunner) -> None:
     for group, described in enumerate(runner.info().groups):
         assert runner._executor.export_blocks(group, np.arange(3, dtype=np.int32)).shape == (3, described.bytes_per_block)
+
+
+@pytest.mark.parametrize("runner_class", [ModelRunner, ReferenceModelRunner])
+@pytest.mark.parametrize("dtype", ["fp8", "int8"])
+def test_a_block_of_8_bits_takes_the_bytes_that_are_stated(runner_class: type[ModelRunner], dtype: str, tmp_path: Path) -> None:
+    make("gemma3", tmp_path)
+    args = EngineArgs(model=str(tmp_path), num_threads=1, max_num_seqs=1, max_model_len=64, block_size=SIZE, kv_cache_dtype=dtype)
+    runner = runner_class(args)
+    try:
+        runner.allocate_kv([4] * len(runner.info().groups))
+        test_a_block_takes_the_bytes_that_are_stated(runner)
+    finally:
+        runner.close()
 
 
 def test_a_failed_transfer_fails_its_request_alone(runner: ModelRunner) -> None:

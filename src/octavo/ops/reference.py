@@ -209,7 +209,8 @@ class ReferenceKV:
 
     def _arrays(self, group: int) -> list[F32Array]:
         members = [layer for layer in self._layers if layer.group == group]
-        return [array for layer in members for array in (self.k[layer], self.v[layer], self.v_scale[layer])]
+        kept = (self.k, self.v) if self.format.scales == "none" else (self.k, self.v, self.v_scale)
+        return [array[layer] for layer in members for array in kept]
 
     def _slots(self, group: int, blocks: Int32Array) -> npt.NDArray[np.int64]:
         """[blocks, block_size]"""

@@ -199,5 +199,5 @@ class ReferenceModelRunner(ModelRunner):
 
     @property
     def _stored_format(self) -> KVFormat:
-        """Numbers are rounded to the format asked for, and held in fp32."""
-        return KVFormat("fp32")
+        """Numbers are rounded to the format asked for, and held in fp32; V's scale too, in the room of two scales of bf16."""
+        return KVFormat("fp32", "none" if self._kv_format.scales == "none" else "dynamic")

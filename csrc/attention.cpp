@@ -72,6 +72,39 @@ void add_items(const AttentionArgs& args, size_t sequence, size_t kv_head, StepV
   }
 }
 
+// Tasks of items [i, i + heads), which are one row's KV heads. Where they are split, the heads take turns: a block's K and V lie together.
+void add_tasks(const AttentionArgs& args, size_t i, size_t heads, size_t step_work, size_t num_threads, AttentionScratch& scratch) {
+  const AttentionItem& item = scratch.items[i];
+  const auto [begin, end] = splits_of(args, item);
+  const size_t work = work_of(args, item);
+  const bool split = num_threads > 1 && end - begin > 1 && work * kShares * num_threads > step_work;
+  const size_t run = split ? std::max<size_t>(1, (end - begin) * step_work / (work * kRuns * num_threads)) : end - begin;
+  for (size_t s = begin; s < end; s += run)
+    for (size_t head = 0; head < heads; ++head) scratch.tasks.push_back({i + head, s, std::min(end, s + run), nullptr});
+  if (!split) return;
+  for (size_t head = 0; head < heads; ++head) {
+    scratch.shared[i + head].count = end - begin;
+    scratch.shared[i + head].pending = static_cast<uint32_t>(end - begin);
+  }
+}
+
+// Gives each item that is split, and its tasks, their states.
+void place_states(const AttentionArgs& args, AttentionScratch& scratch) {
+  size_t states = 0;
+  for (size_t i = 0; i < scratch.items.size(); ++i) states += scratch.shared[i].count * state_floats(args, scratch.items[i]);
+  if (states == 0) return;
+  float* next = floats(scratch.states, states);
+  for (size_t i = 0; i < scratch.items.size(); ++i) {
+    scratch.shared[i].states = next;
+    next += scratch.shared[i].count * state_floats(args, scratch.items[i]);
+  }
+  for (AttentionTask& task : scratch.tasks) {
+    const AttentionItem& item = scratch.items[task.item];
+    const SharedItem& shared = scratch.shared[task.item];
+    if (shared.count != 0) task.state = shared.states + (task.begin - splits_of(args, item).first) * state_floats(args, item);
+  }
+}
+
 // Fills items, tasks and shared. Returns the step's work.
 size_t plan(const AttentionArgs& args, size_t num_threads, AttentionScratch& scratch) {
   scratch.items.clear();
@@ -82,29 +115,11 @@ size_t plan(const AttentionArgs& args, size_t num_threads, AttentionScratch& scr
   size_t work = 0;
   for (const AttentionItem& item : scratch.items) work += work_of(args, item);
   scratch.shared.assign(scratch.items.size(), {});
-  size_t states = 0;
-  for (size_t i = 0; i < scratch.items.size(); ++i) {
-    const auto [begin, end] = splits_of(args, scratch.items[i]);
-    const bool split = num_threads > 1 && end - begin > 1 && work_of(args, scratch.items[i]) * kShares * num_threads > work;
-    if (!split) {
-      scratch.tasks.push_back({i, begin, end, nullptr});
-      continue;
-    }
-    scratch.shared[i].count = end - begin;
-    scratch.shared[i].pending = static_cast<uint32_t>(end - begin);
-    states += (end - begin) * state_floats(args, scratch.items[i]);
-    const size_t run = std::max<size_t>(1, (end - begin) * work / (work_of(args, scratch.items[i]) * kRuns * num_threads));
-    for (size_t s = begin; s < end; s += run) scratch.tasks.push_back({i, s, std::min(end, s + run), nullptr});
+  for (size_t i = 0, heads = 1; i < scratch.items.size(); i += heads) {
+    for (heads = 1; i + heads < scratch.items.size() && scratch.items[i + heads].row == scratch.items[i].row;) ++heads;
+    add_tasks(args, i, heads, work, num_threads, scratch);
   }
-  if (states == 0) return work;
-  float* next = floats(scratch.states, states);
-  for (AttentionTask& task : scratch.tasks) {
-    SharedItem& shared = scratch.shared[task.item];
-    if (shared.count == 0) continue;
-    if (shared.states == nullptr) shared.states = next;
-    task.state = next;
-    next += (task.end - task.begin) * state_floats(args, scratch.items[task.item]);
-  }
+  place_states(args, scratch);
   return work;
 }
 
@@ -142,7 +157,8 @@ void reserve_attention(const KernelTable& kernels, size_t num_threads, const Att
   // A sequence's last item may be a short one. Fewer than kShares * num_threads items can be large enough to be split.
   const size_t seqs = std::min(limits.seqs, limits.tokens);
   const size_t items = args.kv.num_kv_heads * (limits.tokens / tokens_per_item(args) + seqs);
-  const size_t splits = num_threads > 1 ? kShares * num_threads * ((limits.length + kSplit - 1) / kSplit) : 0;
+  const size_t large = num_threads > 1 ? std::min(items, kShares * num_threads - 1) : 0;
+  const size_t splits = large * ((limits.length + kSplit - 1) / kSplit);
   scratch.items.reserve(items);
   scratch.shared.reserve(items);
   scratch.tasks.reserve(items + splits);

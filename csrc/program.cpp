@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <stdexcept>
 
 #include "cpu.hpp"
@@ -41,9 +42,11 @@ float widen_bf16(uint16_t bits) {
 void grow(Buffer& buffer, size_t rows) {
   if (rows <= buffer.capacity) return;
   const size_t wanted = std::max(rows, std::min(2 * buffer.capacity, buffer.capacity + 256));
+  const size_t stride = row_stride(buffer.kind, buffer.columns);
+  if (wanted > PTRDIFF_MAX / stride) throw std::bad_alloc();
   buffer.memory.reset();
   buffer.capacity = 0;
-  buffer.memory = std::make_shared<Memory>(wanted * row_stride(buffer.kind, buffer.columns));
+  buffer.memory = std::make_shared<Memory>(wanted * stride);
   buffer.capacity = wanted;
 }
 
@@ -139,7 +142,10 @@ void Program::grow_rows(size_t tokens, size_t logits) {
 }
 
 void Program::reserve(const std::vector<const KVStorage*>& kv, const StepLimits& limits) {
+  for (const size_t limit : {limits.tokens, limits.logits, limits.seqs, limits.length})
+    if (limit > INT32_MAX) throw std::invalid_argument("a step's limit: " + std::to_string(limit) + " is more than 2^31 - 1");
   std::lock_guard lock(running_);
+  for (const KVUse& use : kv_uses_) check_layer(use, kv);
   grow_rows(limits.tokens, limits.logits);
   for (RopeFrequencies& rope : ropes_) {
     rope.cos.resize(std::max(rope.cos.size(), limits.tokens * rope.inv_freq.size()));
@@ -149,49 +155,55 @@ void Program::reserve(const std::vector<const KVStorage*>& kv, const StepLimits&
   reach_.reserve(kv.size());
   written_.reserve(kv.size());
   reserve_attention_ops(kv, limits);
-  reserved_.clear();
+  std::vector<Reserved> parts;
   for (const Buffer& buffer : buffers_) {
     const size_t rows = buffer.rows_of == RowsOf::kTokens ? limits.tokens : std::min(limits.seqs, limits.logits);
-    if (buffer.memory) reserved_.push_back({buffer.memory, rows * row_stride(buffer.kind, buffer.columns)});
+    if (buffer.memory) parts.push_back({buffer.memory, rows * row_stride(buffer.kind, buffer.columns)});
   }
   const AttentionScratch& scratch = attention_scratch_;
-  if (scratch.states) reserved_.push_back({scratch.states, std::min(scratch.states->bytes(), kTouchedStates)});
+  if (scratch.states) parts.push_back({scratch.states, std::min(scratch.states->bytes(), kTouchedStates)});
   for (const auto& memory : {scratch.threads, scratch.wide})
-    if (memory) reserved_.push_back({memory, memory->bytes()});
+    if (memory) parts.push_back({memory, memory->bytes()});
+  std::lock_guard list_lock(reserved_lock_);
+  reserved_.swap(parts);
 }
 
 void Program::reserve_attention_ops(const std::vector<const KVStorage*>& kv, const StepLimits& limits) {
   for (const KVUse& use : kv_uses_) {
-    if (use.group >= kv.size() || kv[use.group] == nullptr || use.layer >= kv[use.group]->num_layers())
-      throw std::invalid_argument("op " + std::to_string(use.op) + ": there is no KV of group " + std::to_string(use.group) + ", layer " +
-                                  std::to_string(use.layer));
     if (!use.attends) continue;
     const Buffer& out = buffer(records_[use.op].outputs[0]);
     AttentionArgs args{};
     args.out = {nullptr, row_stride(out.kind, out.columns), out.columns, out.kind};
-    args.kv = kv[use.group]->layer(use.layer);
+    args.kv = check_layer(use, kv);
     args.q_heads = use.heads;
     reserve_attention(kernels_, pool_->num_threads(), args, limits, attention_scratch_);
   }
 }
 
 size_t Program::reserved_bytes() const {
+  std::lock_guard lock(reserved_lock_);
   size_t bytes = 0;
   for (const Reserved& part : reserved_) bytes += part.bytes;
   return bytes;
 }
 
 void Program::touch(size_t offset, size_t count) {
-  for (const Reserved& part : reserved_) {
-    if (offset < part.bytes) {
-      const size_t here = std::min(count, part.bytes - offset);
-      if (const auto memory = part.memory.lock()) memory->touch(offset, here);
-      count -= here;
-      offset = part.bytes;
-    }
-    offset -= part.bytes;
-    if (count == 0) return;
+  while (count > 0) {
+    const auto [memory, start, here] = reserved_at(offset, count);
+    if (here == 0) return;
+    if (memory) memory->touch(start, here);
+    offset += here;
+    count -= here;
   }
+}
+
+Program::ReservedRun Program::reserved_at(size_t offset, size_t count) const {
+  std::lock_guard lock(reserved_lock_);
+  for (const Reserved& part : reserved_) {
+    if (offset < part.bytes) return {part.memory.lock(), offset, std::min(count, part.bytes - offset)};
+    offset -= part.bytes;
+  }
+  return {nullptr, 0, 0};
 }
 
 void Program::run(const std::vector<const KVStorage*>& kv, const StepArrays& arrays) {

@@ -102,11 +102,11 @@ public:
   // Throws std::invalid_argument, naming the op and the operand, on any mismatch.
   void add_op(OpRecord record);
   // Makes room for any step within limits over KV such as kv: such steps allocate nothing. Of memory that is there already the pages stay
-  // where they are. Throws std::invalid_argument if an op's KV is not there.
+  // where they are. Throws std::invalid_argument if an op's KV is not there or has another shape, or a limit is over 2^31 - 1.
   void reserve(const std::vector<const KVStorage*>& kv, const StepLimits& limits);
   // Of what reserve made room for, what most steps use, as one run of bytes (rows of logits: limits.seqs).
   size_t reserved_bytes() const;
-  // Makes the pages of bytes [offset, offset + count) of it present, as Memory::touch, from any thread beside any other call but reserve.
+  // Makes the pages of bytes [offset, offset + count) of it present, as Memory::touch, from any thread beside any other call.
   void touch(size_t offset, size_t count);
   // Runs all ops; runs from several threads take turns. Throws std::invalid_argument if an input is out of bounds; then nothing has run.
   void run(const std::vector<const KVStorage*>& kv, const StepArrays& arrays);
@@ -141,6 +141,7 @@ private:
   friend struct StepContext;
   // Fills step_ and groups_.
   StepContext check_step(const std::vector<const KVStorage*>& kv, const StepArrays& arrays);
+  KVLayerView check_layer(const KVUse& use, const std::vector<const KVStorage*>& kv) const;
   void check_kv(const StepContext& context, const StepArrays& arrays);
   void grow_rows(size_t tokens, size_t logits);
   void reserve_attention_ops(const std::vector<const KVStorage*>& kv, const StepLimits& limits);
@@ -166,6 +167,13 @@ private:
     std::weak_ptr<Memory> memory;  // gone once a larger step has taken another
     size_t bytes;                  // of its beginning
   };
+  struct ReservedRun {
+    std::shared_ptr<Memory> memory;
+    size_t start, count;
+  };
+  // What bytes [offset, …) of the room are, at most count of them in one memory; none past its end.
+  ReservedRun reserved_at(size_t offset, size_t count) const;
+  mutable std::mutex reserved_lock_;
   std::vector<Reserved> reserved_;
   bool timing_ = false;
   std::vector<Timing> timings_;

@@ -11,7 +11,7 @@ using Matrix = std::shared_ptr<const PackedWeight>;
 // How rows × tiles of a matrix product are cut into work items.
 //
 // Few rows: the weights are read once, from memory. Long runs of tiles come first, as each new place costs a wait for memory, then short
-// ones, so that threads end together. Many rows: a block of rows stays in L2 (its int8 codes take 1.5 bytes an input) while the tiles of
+// ones, so that threads end together. Many rows: a block of rows stays in L2 (int8 codes take 1.7 bytes an input) while the tiles of
 // an item pass by, and the tiles of an item stay in L2 while the blocks of rows pass by.
 struct Cut {
   size_t rows, row_step, tiles, tile_step;
@@ -96,7 +96,7 @@ struct Product {
   size_t first_item;
 };
 
-// products: room for as many as there are parts.
+// products: room for as many as there are parts, kept from step to step.
 void run_linear(StepContext& c, int x, const std::vector<LinearPart>& parts, std::vector<Product>& products) {
   const size_t rows = c.count(x), per_pass = c.kernels.linear.rows_per_pass;
   products.clear();
@@ -131,9 +131,7 @@ OpBody build_linear(const OpReader& op) {
                  "output " + std::to_string(i) + " may not be input " + std::to_string(other));
   for (size_t i = 0; i < n; ++i)
     for (size_t j = 0; j < i; ++j) op.require(op.output_number(i) != op.output_number(j), "two outputs are one buffer");
-  std::vector<Product> products;
-  products.reserve(n);
-  return [x = op.input_number(0), parts, products](StepContext& c) mutable { run_linear(c, x, parts, products); };
+  return [x = op.input_number(0), parts, products = std::vector<Product>(n)](StepContext& c) mutable { run_linear(c, x, parts, products); };
 }
 
 OpBody build_gated_linear(const OpReader& op) {

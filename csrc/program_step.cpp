@@ -90,23 +90,30 @@ StepContext Program::check_step(const std::vector<const KVStorage*>& kv, const S
   return context;
 }
 
+// The KV layer that an op reads or writes is there and has the op's shape.
+KVLayerView Program::check_layer(const KVUse& use, const std::vector<const KVStorage*>& kv) const {
+  const auto name = [&] { return "op " + std::to_string(use.op) + " " + records_[use.op].kind + ": "; };
+  if (use.group >= kv.size() || kv[use.group] == nullptr) fail(name() + "there is no KV of group " + std::to_string(use.group));
+  const KVStorage& storage = *kv[use.group];
+  if (&storage.kernels() != &kernels_) fail(name() + "the KV storage is laid out for " + storage.kernels().name);
+  if (use.layer >= storage.num_layers())
+    fail(name() + "layer " + std::to_string(use.layer) + " of a group of " + std::to_string(storage.num_layers()));
+  const KVLayerView layer = storage.layer(use.layer);
+  const size_t heads = use.heads == 0 ? layer.num_kv_heads : use.heads;
+  if (use.width != heads * layer.head_dim || (use.attends ? heads % layer.num_kv_heads != 0 : heads != layer.num_kv_heads))
+    fail(name() + std::to_string(use.width) + " columns in " + std::to_string(heads) + " heads do not fit " +
+         std::to_string(layer.num_kv_heads) + " KV heads of " + std::to_string(layer.head_dim));
+  return layer;
+}
+
 // Every KV layer that an op reads or writes is there and has the op's shape; every group in use has valid blocks and slots.
 void Program::check_kv(const StepContext& context, const StepArrays& a) {
   reach_.assign(context.groups.size(), SIZE_MAX);
   written_.assign(context.groups.size(), 0);
   for (const KVUse& use : kv_uses_) {
-    const auto name = [&] { return "op " + std::to_string(use.op) + " " + records_[use.op].kind + ": "; };
-    if (use.group >= context.groups.size() || use.group >= context.kv.size() || context.kv[use.group] == nullptr)
-      fail(name() + "the step has no KV, block table or slots of group " + std::to_string(use.group));
-    const KVStorage& storage = *context.kv[use.group];
-    if (&storage.kernels() != &kernels_) fail(name() + "the KV storage is laid out for " + storage.kernels().name);
-    if (use.layer >= storage.num_layers())
-      fail(name() + "layer " + std::to_string(use.layer) + " of a group of " + std::to_string(storage.num_layers()));
-    const KVLayerView kv = storage.layer(use.layer);
-    const size_t heads = use.heads == 0 ? kv.num_kv_heads : use.heads;
-    if (use.width != heads * kv.head_dim || (use.attends ? heads % kv.num_kv_heads != 0 : heads != kv.num_kv_heads))
-      fail(name() + std::to_string(use.width) + " columns in " + std::to_string(heads) + " heads do not fit " +
-           std::to_string(kv.num_kv_heads) + " KV heads of " + std::to_string(kv.head_dim));
+    if (use.group >= context.groups.size())
+      fail("op " + std::to_string(use.op) + ": the step has no block table or slots of group " + std::to_string(use.group));
+    check_layer(use, context.kv);
     if (!use.attends)
       written_[use.group] = 1;
     else if (use.window == 0 || reach_[use.group] == 0)

@@ -29,7 +29,7 @@ enum class BufferKind : int32_t { kF32, kQ8, kBF16 };
 // Rows of activations that a kernel reads or writes. Row r begins at data + r * stride bytes.
 //   kF32   float [columns]                 stride = columns * 4
 //   kQ8    Q8Group [groups], groups being ceil(columns / 32); then of each group its outlier, float [groups], 0 where there is none, and
-//          the outlier's place in its group, uint8 [groups]
+//          the outlier's place in its group, uint8 [groups]    stride = q8_row_bytes(columns)
 //   kBF16  uint16 [columns rounded up to 32], padded with zeros
 // data is 64-byte aligned; rows of f32 buffers are not, unless columns is a multiple of 16.
 struct Rows {

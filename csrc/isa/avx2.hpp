@@ -80,14 +80,6 @@ OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) {
             high = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ));
   return static_cast<uint32_t>(low | high << 8);
 }
-OCTAVO_FN size_t list_nonzero(const float* x, size_t n, uint16_t* list) {
-  size_t count = 0;
-  for (size_t i = 0; i < n; ++i) {
-    list[count] = static_cast<uint16_t>(i);
-    count += x[i] != 0.0f;
-  }
-  return count;
-}
 
 OCTAVO_FN float f32_reduce_add(F32 a) {
   __m256 x = _mm256_add_ps(a.lo, a.hi);
@@ -146,7 +138,6 @@ OCTAVO_FN F32 f32_from_i32(I32 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvt
 OCTAVO_FN I32 i32_from_f32(F32 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 OCTAVO_FN I32 bits_of(F32 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 OCTAVO_FN F32 f32_of_bits(I32 a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
-OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) { return f32_mul(a, f32_of_bits(i32_shl<23>(i32_add(i32_from_f32(n), i32_set1(127))))); }
 
 OCTAVO_FN F32 f16_load(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
@@ -251,12 +242,6 @@ OCTAVO_FN void pairs_store(uint16_t* p, Pairs a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 16), a.hi);
 }
-OCTAVO_FN Pairs pairs_round(F32 a, F32 b) {
-  uint16_t both[32];
-  bf16_store(both, a);
-  bf16_store(both + 16, b);
-  return pairs_load(both);
-}
 OCTAVO_FN I32 pairs_bits(Pairs a) { return {a.lo, a.hi}; }
 
 OCTAVO_FN __m256i dot_u7_(__m256i acc, __m256i u, __m256i s) {
@@ -286,3 +271,5 @@ OCTAVO_FN void prefetch_once(const void* p) { _mm_prefetch(static_cast<const cha
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA
+
+#include "isa/plain.hpp"

@@ -1,5 +1,5 @@
-// Vectors of AVX-512 (F, BW, VL, DQ, VNNI, BF16). The same names exist in avx2.hpp, neon.hpp and generic.hpp; this file documents
-// them.
+// Vectors of AVX-512 (F, BW, VL, DQ, VNNI, BF16). The same names exist in avx2.hpp, neon.hpp and generic.hpp, what these
+// have in common in plain.hpp; this file documents them.
 #pragma once
 
 #include <immintrin.h>
@@ -53,7 +53,9 @@ OCTAVO_FN F32 f32_sqrt(F32 a) { return {_mm512_sqrt_ps(a.v)}; }
 OCTAVO_FN F32 f32_round(F32 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }  // half to even
 OCTAVO_FN F32 f32_fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }                                // a * b + c
 OCTAVO_FN F32 f32_fnma(F32 a, F32 b, F32 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }                              // c - a * b
-OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) { return {_mm512_scalef_ps(a.v, n.v)}; }  // a * 2^n, n whole, -127 … 127; at -127 or 0
+OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) {
+  return {_mm512_scalef_ps(a.v, n.v)};
+}  // a * 2^n, n whole, -127 … 127; at -127 it may be 0
 OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) { return {_mm512_mask_blend_ps(first_lanes(n), rest.v, a.v)}; }
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {  // lane by lane: a < b ? yes : no
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
@@ -107,6 +109,22 @@ OCTAVO_FN void i32_store_i8(int8_t* p, I32 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
 }  // saturating
 OCTAVO_FN int32_t i32_reduce_add(I32 a) { return _mm512_reduce_add_epi32(a.v); }
+// The largest lane of each of four, and each one's sum of lanes: pairs of vectors side by side, then pairs of pairs.
+OCTAVO_FN void f32_reduce_max4(F32 a, F32 b, F32 c, F32 d, float* out) {
+  const __m512 ab = _mm512_max_ps(_mm512_unpacklo_ps(a.v, b.v), _mm512_unpackhi_ps(a.v, b.v));
+  const __m512 cd = _mm512_max_ps(_mm512_unpacklo_ps(c.v, d.v), _mm512_unpackhi_ps(c.v, d.v));
+  const __m512d x = _mm512_castps_pd(ab), y = _mm512_castps_pd(cd);
+  const __m512 all = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+  _mm_storeu_ps(out, _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+}
+OCTAVO_FN void i32_reduce_add4(I32 a, I32 b, I32 c, I32 d, int32_t* out) {
+  const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a.v, b.v), _mm512_unpackhi_epi32(a.v, b.v));
+  const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c.v, d.v), _mm512_unpackhi_epi32(c.v, d.v));
+  const __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+}
 OCTAVO_FN I32 i32_from_u8(const uint8_t* p) { return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
 OCTAVO_FN I32 i32_from_i8(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
 OCTAVO_FN F32 f32_from_i32(I32 a) { return {_mm512_cvtepi32_ps(a.v)}; }

@@ -108,14 +108,6 @@ OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) {
   for (size_t i = 0; i < kLanes; ++i) mask |= static_cast<uint32_t>(lanes[0][i] == lanes[1][i]) << i;
   return mask;
 }
-OCTAVO_FN size_t list_nonzero(const float* x, size_t n, uint16_t* list) {
-  size_t count = 0;
-  for (size_t i = 0; i < n; ++i) {
-    list[count] = static_cast<uint16_t>(i);
-    count += x[i] != 0.0f;
-  }
-  return count;
-}
 
 OCTAVO_FN float f32_reduce_add(F32 a) {
   const Floats x = (a.q[0] + a.q[2]) + (a.q[1] + a.q[3]);
@@ -174,7 +166,6 @@ OCTAVO_FN Ints whole_(Floats x) {  // out of range and NaN: INT32_MIN, as x86 ha
 OCTAVO_FN I32 i32_from_f32(F32 a) { return OCTAVO_PARTS(I32, whole_(round_(a.q[i]))); }
 OCTAVO_FN I32 bits_of(F32 a) { return OCTAVO_PARTS(I32, (Ints)a.q[i]); }
 OCTAVO_FN F32 f32_of_bits(I32 a) { return OCTAVO_PARTS(F32, (Floats)a.q[i]); }
-OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) { return f32_mul(a, f32_of_bits(i32_shl<23>(i32_add(i32_from_f32(n), i32_set1(127))))); }
 
 OCTAVO_FN Floats f16_widen_(Ints h) {
   const Ints magnitude = (h & 0x7FFF) << 13;
@@ -269,12 +260,6 @@ OCTAVO_FN Bytes bytes_broadcast4(const void* p) {
 OCTAVO_FN Pairs pairs_load(const uint16_t* p) { return load_<Pairs>(p); }
 OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) { return bit_cast_<Pairs>(bytes_broadcast4(p)); }
 OCTAVO_FN void pairs_store(uint16_t* p, Pairs a) { __builtin_memcpy(p, &a, sizeof a); }
-OCTAVO_FN Pairs pairs_round(F32 a, F32 b) {
-  uint16_t both[32];
-  bf16_store(both, a);
-  bf16_store(both + 16, b);
-  return pairs_load(both);
-}
 OCTAVO_FN I32 pairs_bits(Pairs a) { return OCTAVO_PARTS(I32, (Ints)a.q[i]); }
 
 OCTAVO_FN Ints sum_of_halves_(Shorts a) { return (((Ints)a << 16) >> 16) + ((Ints)a >> 16); }
@@ -300,3 +285,5 @@ OCTAVO_FN void prefetch_once(const void* p) { __builtin_prefetch(p, 0, 0); }
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA
+
+#include "isa/plain.hpp"

@@ -82,14 +82,6 @@ OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) {
   for (int i = 0; i < 4; ++i) mask |= vaddvq_u32(vandq_u32(vceqq_f32(a.q[i], b.q[i]), vld1q_u32(kBits))) << 4 * i;
   return mask;
 }
-OCTAVO_FN size_t list_nonzero(const float* x, size_t n, uint16_t* list) {
-  size_t count = 0;
-  for (size_t i = 0; i < n; ++i) {
-    list[count] = static_cast<uint16_t>(i);
-    count += x[i] != 0.0f;
-  }
-  return count;
-}
 
 OCTAVO_FN float32x4_t swap_halves_(float32x4_t a) { return vextq_f32(a, a, 2); }
 OCTAVO_FN float f32_reduce_add(F32 a) {
@@ -141,7 +133,6 @@ OCTAVO_FN F32 f32_from_i32(I32 a) { return OCTAVO_PARTS(F32, vcvtq_f32_s32(a.q[i
 OCTAVO_FN I32 i32_from_f32(F32 a) { return OCTAVO_PARTS(I32, vcvtnq_s32_f32(a.q[i])); }  // beyond int32: its end; NaN: 0
 OCTAVO_FN I32 bits_of(F32 a) { return OCTAVO_PARTS(I32, vreinterpretq_s32_f32(a.q[i])); }
 OCTAVO_FN F32 f32_of_bits(I32 a) { return OCTAVO_PARTS(F32, vreinterpretq_f32_s32(a.q[i])); }
-OCTAVO_FN F32 f32_scale_by_power(F32 a, F32 n) { return f32_mul(a, f32_of_bits(i32_shl<23>(i32_add(i32_from_f32(n), i32_set1(127))))); }
 
 OCTAVO_FN float32x4_t f16_load4(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 OCTAVO_FN F32 f16_load(const uint16_t* p) { return OCTAVO_PARTS(F32, f16_load4(p + 4 * i)); }
@@ -230,12 +221,6 @@ OCTAVO_FN Pairs pairs_broadcast(const uint16_t* p) {
 OCTAVO_FN void pairs_store(uint16_t* p, Pairs a) {
   for (size_t i = 0; i < 4; ++i) vst1q_u16(p + 8 * i, a.q[i]);
 }
-OCTAVO_FN Pairs pairs_round(F32 a, F32 b) {
-  uint16_t both[32];
-  bf16_store(both, a);
-  bf16_store(both + 16, b);
-  return pairs_load(both);
-}
 OCTAVO_FN I32 pairs_bits(Pairs a) { return OCTAVO_PARTS(I32, vreinterpretq_s32_u16(a.q[i])); }
 
 OCTAVO_FN int32x4_t dot_signed_(int32x4_t acc, int8x16_t w, int8x16_t s) {
@@ -292,3 +277,5 @@ OCTAVO_FN void prefetch_once(const void* p) { __builtin_prefetch(p, 0, 0); }
 
 }  // namespace
 }  // namespace octavo::OCTAVO_ISA
+
+#include "isa/plain.hpp"

@@ -209,7 +209,7 @@ void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t co
   for (auto& quarter : sum)
     for (float32x4_t& lanes : quarter) lanes = vdupq_n_f32(0.0f);
   for_cells<T>(tile, columns / 32, [&](const uint8_t* head, const uint8_t* cell, size_t g) __attribute__((always_inline)) {
-    for (size_t b = 0; b < kCellBytes<T>; b += 64) prefetch_once(cell + kPrefetchAhead + b);
+    prefetch_cell<T, R>(cell + kPrefetchAhead);
     const Q8Group* groups[R];
     for (int r = 0; r < R; ++r) groups[r] = reinterpret_cast<const Q8Group*>(x + r * stride) + g;
 #pragma GCC unroll 4

@@ -34,7 +34,7 @@ struct Count {
   static constexpr size_t value = N;
 };
 
-// fn(Count<n>) for n in 1 … kRows.
+// fn(Count<n>) for n in 1 … N.
 template <size_t N = kRows, typename Fn>
 OCTAVO_FN void with_count(size_t n, Fn fn) {
   if (n == N) return fn(Count<N>{});

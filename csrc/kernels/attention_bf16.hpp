@@ -66,13 +66,13 @@ void softmax_row_bf16(float* scores, Span span, Span all, float softcap, const S
   const size_t begin = (any ? span.begin : all.begin) / 32 * 32, end = any ? (span.end + 31) / 32 * 32 : begin;
   largest = limit_scores(scores, span, begin, end, softcap, scales);
   const uint16_t ones[2] = {0x3f80, 0x3f80};
-  const F32 log2_e = f32_set1(1.44269504f), less = f32_set1(-largest) * log2_e;
+  const F32 log2_e = f32_set1(1.44269504f), top = f32_set1(largest);
   const Pairs one = pairs_broadcast(ones), none = pairs_round(f32_zero(), f32_zero());
   F32 sums = f32_zero();
   for (size_t i = all.begin / 32 * 32; i < begin; i += 32) pairs_store(weights + i, none);
   for (size_t i = begin; i < end; i += 32) {
-    F32 low = f32_exp2_rough(f32_fma(f32_load(scores + i), log2_e, less));
-    F32 high = f32_exp2_rough(f32_fma(f32_load(scores + i + 16), log2_e, less));
+    F32 low = f32_exp2_rough((f32_load(scores + i) - top) * log2_e);
+    F32 high = f32_exp2_rough((f32_load(scores + i + 16) - top) * log2_e);
     if (scales != nullptr) {  // a slot that is not seen may have any scale
       sums = sums + low + high;
       low = f32_keep(low * f32_load(scales->v + i), lane_of(span.begin, i), lane_of(span.end, i), f32_zero());

@@ -27,7 +27,7 @@ OCTAVO_FN void rms_norm_head(const RmsNormArgs& args, size_t r, size_t first, si
     float* y = f32_row(args.out, r) + first;
     for (size_t i = 0; i < width; i += kLanes) store_columns(y, i, width, normed(i));
   } else {
-    for (size_t i = 0; i < width; i += 32) store_group(args.out, r, first + i, normed(i), normed(i + kLanes));
+    store_columns_of(args.out, r, first, width, normed);
   }
 }
 
@@ -39,7 +39,11 @@ void rms_norm(const RmsNormArgs& args, size_t begin, size_t end) {
 }
 
 void quantize(const QuantizeArgs& args, size_t begin, size_t end) {
-  for (size_t r = begin; r < end; ++r) store_row(args.out, r, f32_row(args.x, r));
+  const size_t columns = args.x.columns;
+  for (size_t r = begin; r < end; ++r) {
+    const float* x = f32_row(args.x, r);
+    store_columns_of(args.out, r, 0, columns, [&](size_t i) __attribute__((always_inline)) { return load_columns(x, i, columns); });
+  }
 }
 
 void gated_act(const GatedActArgs& args, size_t begin, size_t end) {
@@ -50,7 +54,7 @@ void gated_act(const GatedActArgs& args, size_t begin, size_t end) {
     const auto value = [&](size_t column) __attribute__((always_inline)) {
       return f32_activate(args.activation, load_columns(gate, column, columns)) * load_columns(up, column, columns);
     };
-    for (size_t i = 0; i < columns; i += 32) store_group(args.out, r, i, value(i), value(i + kLanes));
+    store_columns_of(args.out, r, 0, columns, value);
   }
 }
 

@@ -250,11 +250,22 @@ void gated_linear(const GatedLinearArgs& args, size_t row_begin, size_t row_end,
         tile_product(args.gate, 2 * group + t, args.x, r, rows, outliers, gate[t]);
         tile_product(args.up, 2 * group + t, args.x, r, rows, outliers, up[t]);
       }
-      for (size_t i = 0; i < rows; ++i) {
-        F32 y[2] = {f32_zero(), f32_zero()};
-        for (size_t t = 0; t < present; ++t) y[t] = f32_mul(f32_activate(args.activation, f32_load(gate[t][i])), f32_load(up[t][i]));
-        store_group(args.out, r + i, 32 * group, y[0], y[1]);
+      const auto value = [&](size_t i, size_t t) __attribute__((always_inline)) {
+        return t < present ? f32_mul(f32_activate(args.activation, f32_load(gate[t][i])), f32_load(up[t][i])) : f32_zero();
+      };
+      size_t i = 0;
+      if (args.out.kind == BufferKind::kQ8) {
+        for (; i + 4 <= rows; i += 4) {
+          F32 y[4][2];
+          Q8Place to[4];
+          for (size_t j = 0; j < 4; ++j) {
+            for (size_t t = 0; t < 2; ++t) y[j][t] = value(i + j, t);
+            to[j] = q8_place(args.out, r + i + j, group);
+          }
+          quantize_groups<4>(y, to);
+        }
       }
+      for (; i < rows; ++i) store_group(args.out, r + i, 32 * group, value(i, 0), value(i, 1));
     }
   }
 }

@@ -7,6 +7,17 @@ namespace {
 // How many bytes before a cell is read memory is asked for it.
 constexpr size_t kPrefetchAhead = 4096;
 
+// A pass of as many rows as there can be may be one of many over the tile, which is to stay in L2 then; one of fewer is the last.
+template <WeightType T, size_t R>
+OCTAVO_FN void prefetch_cell(const uint8_t* cell) {
+  for (size_t b = 0; b < kCellBytes<T>; b += 64) {
+    if constexpr (R == kRowsPerPass)
+      prefetch(cell + b);
+    else
+      prefetch_once(cell + b);
+  }
+}
+
 // What load_codes needs of a vector besides bytes_*.
 OCTAVO_FN void load_vector(const uint8_t* p, Bytes& out) {
   out = bytes_load(p);

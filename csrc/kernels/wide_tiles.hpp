@@ -65,7 +65,7 @@ void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t co
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) sum[r] = f32_zero();
   for_cells<T>(tile, columns / 32, [&](const uint8_t* head, const uint8_t* cell, size_t g) __attribute__((always_inline)) {
-    for (size_t b = 0; b < kCellBytes<T>; b += 64) prefetch_once(cell + kPrefetchAhead + b);
+    prefetch_cell<T, R>(cell + kPrefetchAhead);
     Bytes u[8];
     load_codes<T>(cell, u);
     const Scales<T> s = load_scales<T>(head, cell);

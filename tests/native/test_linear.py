@@ -158,6 +158,30 @@ def test_gated_linear_is_its_three_ops(isa: str, kind: str, activation: int, out
     np.testing.assert_array_equal(fused.read(result), unfused.read(result))
 
 
+@ON_ALL_ISAS
+def test_a_row_that_is_not_finite_is_the_same_in_any_company(isa: str) -> None:
+    fmt = FORMATS["Q4_1"]
+    gate, up = (packed(isa, fmt, random_stored(fmt, 96, 96, seed=seed)) for seed in (11, 12))
+
+    def gated(x: np.ndarray) -> np.ndarray:
+        program = _native.Program(isa, POOL)
+        source = program.add_buffer("f32", 96, "tokens")
+        program.write(source, x)
+        quantized, result = as_activation(program, source, gate, 96), program.add_buffer("q8", 96, "tokens")
+        program.add_op("gated_linear", [quantized], [result], [gate, up], [0], [])
+        last = program.add_buffer("f32", 96, "tokens")
+        program.add_op("add", [source, source], [last], [], [], [])
+        run(program, len(x))
+        return program.read(result)
+
+    x = rows(13, 96)
+    x[3, 40], x[3, 70] = np.inf, np.nan
+    alone = gated(x[3:4])
+    for first in range(4):
+        for end in range(4, 14):
+            np.testing.assert_array_equal(gated(x[first:end])[3 - first], alone[0])
+
+
 @ALL
 @ON_ALL_ISAS
 def test_embed_reads_rows_and_scales_them(isa: str, name: str) -> None:

@@ -189,9 +189,9 @@ def test_storage_that_does_not_fit_is_named() -> None:
         with pytest.raises(ValueError, match="do not fit"):
             model().run(storage(**changes), **a_step())
     for none in (None, []):
-        with pytest.raises(ValueError, match="no KV, block table or slots of group 0"):
+        with pytest.raises(ValueError, match="there is no KV of group 0"):
             model().run(none, **a_step())
-    with pytest.raises(ValueError, match="no KV, block table or slots of group 0"):
+    with pytest.raises(ValueError, match="the step has no block table or slots of group 0"):
         model().run(storage(), **(a_step() | {"block_tables": []}))
     with pytest.raises(ValueError, match="token_ids: at least one"):
         empty = np.zeros(0, np.int32)

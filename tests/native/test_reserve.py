@@ -90,8 +90,22 @@ def test_programs_and_threads_are_counted() -> None:
 
 def test_reserving_needs_the_kv_that_ops_use() -> None:
     model = program(POOL, HEADS, "f32")
-    with pytest.raises(ValueError, match=r"op 2: there is no KV of group 0, layer 0"):
+    with pytest.raises(ValueError, match=r"op 2 rope_kv_write: there is no KV of group 0"):
         model.reserve(None, TOKENS, TOKENS, SEQS, LENGTH)
+    wider = _native.KVStorage(ISA, 1, BLOCKS, BLOCK, 4 * HEADS, DIM, "bf16", bf16_products=True)
+    with pytest.raises(ValueError, match=r"op 2 rope_kv_write: 32 columns in 2 heads do not fit 32 KV heads of 16"):
+        model.reserve(wider, TOKENS, TOKENS, SEQS, LENGTH)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_limits_that_no_step_can_have_are_refused_and_change_nothing(place: int) -> None:
+    model, kv = program(POOL, HEADS, "q8"), storage()
+    limits = [TOKENS, TOKENS, SEQS, LENGTH]
+    limits[place] = 2**62
+    with pytest.raises(ValueError, match=r"a step's limit: 4611686018427387904 is more than 2\^31 - 1"):
+        model.reserve(kv, *limits)
+    assert model.reserved_bytes == 0
+    run(model, kv, [TOKENS], [LENGTH], 1)
 
 
 def test_what_was_touched_costs_a_step_no_pages() -> None:

@@ -102,7 +102,8 @@ class Program:
     """A flat list of op records over numbered buffers, run in one call with the GIL released.
 
     Buffers are [rows, columns]; rows follow the step: "tokens" or "logits". kinds: "f32", "q8" (int8 codes [columns], and of each
-    group of 32 a fp32 scale, its sums, and the outlier with its place), "bf16". Buffer memory grows when a step needs more rows, and is kept.
+    group of 32 a fp32 scale, its sums, and the outlier with its place), "bf16". Buffer memory grows when a step needs more rows,
+    and is kept.
     """
 
     def __init__(self, isa: str, pool: ThreadPool) -> None: ...

@@ -66,7 +66,7 @@ RATES = MachineRates(read_bytes_s=1000.0, int8_ops_s=100.0, bf16_flops_s=1.0, fp
 def test_latency_by_hand():
     engine = SteadyEngine()
     plan = LatencyPlan(prefill_len=8, decode_prompt_len=4, decode_len=5, repeats=3)
-    result = measure_latency(Driver(engine, engine.clock), plan, COSTS, RATES, vocab_size=100)
+    result = measure_latency(Driver(engine, engine.clock), plan, COSTS, lambda: RATES, vocab_size=100)
     assert result.prefill_tok_s == pytest.approx(8 / 2.0)
     assert result.decode_tok_s == pytest.approx(1 / 0.25)
     assert result.ttft_ms["p50"] == pytest.approx(2000)

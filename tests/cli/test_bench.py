@@ -47,6 +47,8 @@ def test_latency(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert 0 < result["python_share"] < 1
     assert set(result["ttft_ms"]) == set(result["itl_ms"]) == SUMMARY
     assert result["plan"]["repeats"] == 2
+    assert result["machine"]["cpus"]
+    assert result["allocations_after_ready"] == 0  # measuring the machine takes memory too, which is not the engine's
     assert result["isa"] and len(result["numerics_id"]) == 64
     assert "prefill" in capsys.readouterr().out
 
@@ -61,6 +63,7 @@ def test_throughput(model: str, tmp_path: Path) -> None:
     assert 0 < result["python_share"] < 1
     assert set(result["ttft_ms"]) == set(result["itl_ms"]) == SUMMARY
     assert result["workload"]["seed"] == 3
+    assert result["allocations_after_ready"] == 0
 
 
 def test_too_short_a_context_is_said_in_one_line(model: str, capsys: pytest.CaptureFixture[str]) -> None:

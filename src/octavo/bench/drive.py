@@ -95,6 +95,11 @@ class Driver:
         self._sleep = sleep
         self._stats = EngineStats()
 
+    @property
+    def allocations_after_ready(self) -> int:
+        """Times that this process took native memory from when the engine was ready to the end of its last step."""
+        return self._stats.resources.allocations - self._stats.resources_at_ready.allocations
+
     def run(
         self, requests: Iterable[EngineCoreRequest], max_concurrency: int | None = None, arrivals: Sequence[float] | None = None
     ) -> Run:

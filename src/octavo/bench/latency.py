@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo.bench.drive import Driver, Run
@@ -41,10 +42,16 @@ class LatencyResult:
     """Of the prefill: the time its operations need at the measured rates, over the time it took."""
     python_share: float
     """Of the decoding runs' steps."""
+    machine: MachineRates
 
 
-def measure_latency(driver: Driver, plan: LatencyPlan, costs: ModelCosts, rates: MachineRates, vocab_size: int) -> LatencyResult:
-    """Run ``plan`` on an idle engine, once more than it says: the first time warms up and does not count."""
+def measure_latency(
+    driver: Driver, plan: LatencyPlan, costs: ModelCosts, machine: Callable[[], MachineRates], vocab_size: int
+) -> LatencyResult:
+    """Run ``plan`` on an idle engine, once more than it says: the first time warms up and does not count.
+
+    ``machine`` measures the rates, when all is run: it takes memory of its own, which must not look like the engine's.
+    """
 
     def run(name: str, i: int, input_len: int, output_len: int) -> Run:
         return driver.run(random_requests(1, input_len, output_len, vocab_size, plan.seed + i, f"{name}-{i}"))
@@ -54,7 +61,7 @@ def measure_latency(driver: Driver, plan: LatencyPlan, costs: ModelCosts, rates:
     ttfts = [r.timelines[0].ttft for r in prefills]
     gaps = [r.timelines[0].gaps for r in decodes]
     step = median([sum(g) / len(g) for g in gaps])
-    steps = plan.decode_len - 1
+    steps, rates = plan.decode_len - 1, machine()
     return LatencyResult(
         prefill_tok_s=plan.prefill_len / median(ttfts),
         decode_tok_s=1 / step,
@@ -63,4 +70,5 @@ def measure_latency(driver: Driver, plan: LatencyPlan, costs: ModelCosts, rates:
         percent_of_bandwidth=percent_of_bandwidth(costs, rates, plan.decode_prompt_len, steps, steps * step),
         percent_of_compute=percent_of_compute(costs, rates, plan.prefill_len, median(ttfts)),
         python_share=median([r.python_share for r in decodes]),
+        machine=rates,
     )

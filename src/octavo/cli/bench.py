@@ -70,9 +70,10 @@ def latency(
     )
 
     def run(driver: Driver, info: EngineInfo) -> dict[str, Any]:
-        rates = measure(engine_cpus(args.num_threads))
-        result = measure_latency(driver, plan, ModelCosts.from_info(info, args), rates, info.vocab_size)
-        return {**dataclasses.asdict(result), "plan": dataclasses.asdict(plan), "machine": dataclasses.asdict(rates)}
+        result = measure_latency(
+            driver, plan, ModelCosts.from_info(info, args), lambda: measure(engine_cpus(args.num_threads)), info.vocab_size
+        )
+        return {**dataclasses.asdict(result), "plan": dataclasses.asdict(plan)}
 
     _measure("latency", args, plan.max_model_len, run, output, wait_for_lock)
 
@@ -129,14 +130,13 @@ def _measure(
         if needed > info.max_model_len:
             limit = f"this benchmark needs {needed} tokens of one sequence"
             raise InvalidRequestError(f"{flag('max_model_len')} = {info.max_model_len}: {limit}", field="max_model_len")
+        driver = Driver(engine)
         with alone(wait):
-            result = run(Driver(engine), info)
-        stats = engine.stats()
+            result = run(driver, info)
     finally:
         engine.shutdown()
-    made = stats.resources.allocations - stats.resources_at_ready.allocations
     facts: dict[str, Any] = {"model": args.model, "isa": info.isa, "num_threads": info.num_threads, "numerics_id": info.numerics_id}
-    facts["allocations_after_ready"] = made
+    facts["allocations_after_ready"] = driver.allocations_after_ready
     threads = "1 thread" if info.num_threads == 1 else f"{info.num_threads} threads"
     _report(name, f"{args.model} · {info.isa} · {threads}", {**result, **facts}, output)
 

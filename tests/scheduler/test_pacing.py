@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from octavo.engine.calibration import calibrate
 from octavo.scheduler.pacer import MIN_PREFILL_TOKENS
 from octavo.scheduler.step import WaitReason
-from octavo.scheduler.step_cost import StepCostModel
+from octavo.scheduler.step_cost import FRESH, StepCostModel, StepWork
 from support.simulation import Simulation
 
 LIMIT = 0.05
@@ -295,6 +295,29 @@ def test_the_margin_is_of_steps_that_somebody_waits_in() -> None:
         while sim.scheduler.has_work():
             sim.step()
     assert sim.scheduler.pacer.cost.margin(0.045) == pytest.approx(0.15 * 0.045)
+
+
+def test_a_margin_that_keeps_requests_apart_is_forgotten() -> None:
+    """In a burst every twentieth step takes twice as long. Then the machine is well again, which nobody sees who runs alone."""
+    fields: dict[str, Any] = {"num_blocks": 200, "max_num_seqs": 16, "max_num_batched_tokens": 512, "max_model_len": 600}
+    sim = Timed(**fields, prefix_index="none", itl_limit=LIMIT, costs=(0.02, 3e-4, 1e-7, 1e-3))
+    well = sim.random
+    sim.random = type("Stalling", (), {"standard_normal": lambda self: 20.0 if len(sim.scheduled) % 20 == 0 else 0.0})()
+    for i in range(40):
+        sim.add(f"burst{i}", 100, 20)
+    sim.run()
+    pacer, pair = sim.scheduler.pacer, StepWork(tokens=MIN_PREFILL_TOKENS)
+    for _ in range(2):
+        pair.add(20, 1, True)
+    assert pacer.cost.predict(pair) > pacer.target
+    sim.random, sim.noise = well, 0.02
+    for i in range(FRESH // 60 + 2):
+        sim.add(f"single{i}", 16, 60)
+        sim.run()
+    sim.add("one", 16, 20)
+    sim.add("other", 16, 20)
+    sim.step()
+    assert len(sim.scheduler.running) == 2
 
 
 def test_calibrating_leaves_the_prefix_cache_as_it_was() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.scheduler.step_cost import ENOUGH_ERRORS, StepCostModel, StepWork, pairs
+from octavo.scheduler.step_cost import ENOUGH_ERRORS, FRESH, GUESSED_MARGIN, REFIT_EVERY, StepCostModel, StepWork, pairs
 
 TRUE = np.array([3e-3, 3e-4, 2e-7, 5e-4])
 """Seconds of a step, a token, a pair, a row."""
@@ -72,6 +72,19 @@ def test_before_it_knows_its_errors_the_margin_is_a_guess() -> None:
     for _ in range(ENOUGH_ERRORS // 2):
         model.observe(work(10, 10, 2), 0.01)
     assert model.margin(0.1) == pytest.approx(0.015)
+
+
+def test_old_errors_are_forgotten_though_no_new_ones_come() -> None:
+    """A machine that stalls while requests meet; then one stream alone, none of whose steps could tell that it no longer does."""
+    model = StepCostModel(TRUE)
+    for i in range(200):
+        made = work(20, 100, 4)
+        model.observe(made, seconds(made) + (0.03 if i % 10 == 0 else 0))
+    assert model.margin(0.05) > 0.02
+    for i in range(FRESH + REFIT_EVERY):
+        made = work(1, 100 + i % 400, 1)
+        model.observe(made, seconds(made))
+    assert model.margin(0.05) == pytest.approx(GUESSED_MARGIN * 0.05)
 
 
 def test_it_follows_a_machine_that_becomes_slower() -> None:

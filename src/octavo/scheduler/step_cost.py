@@ -21,6 +21,8 @@ MARGIN_PERCENTILE = 99.5
 ENOUGH_ERRORS = 64
 """With fewer the margin is a guess: this part of what is predicted."""
 GUESSED_MARGIN = 0.15
+FRESH = 8 * MEMORY
+"""Steps after which an error says nothing of the machine any more, be there new ones or not."""
 
 RIDGE = 1e-3
 """Weight of the last fit against the steps observed, of which each term has 1."""
@@ -79,8 +81,8 @@ class StepCostModel:
         self.num_observed = 0
         self._normal = np.zeros((4, 4))
         self._right = np.zeros(4)
-        self._mixed = np.zeros((ERRORS, 5))
-        """The last steps that both decode and prefill, in a ring: their features, and how long they took."""
+        self._mixed = np.zeros((ERRORS, 6))
+        """The last steps that both decode and prefill, in a ring: their features, how long they took, and their number."""
         self._num_mixed = 0
         self._margin: float | None = None
 
@@ -95,7 +97,7 @@ class StepCostModel:
             return
         features = work.features()
         if self.num_observed and work.tokens > work.decodes > 0:
-            self._mixed[self._num_mixed % ERRORS] = (*features, seconds)
+            self._mixed[self._num_mixed % ERRORS] = (*features, seconds, self.num_observed)
             self._num_mixed += 1
         scaled = features / seconds
         keep = np.exp(-1 / MEMORY)
@@ -115,7 +117,8 @@ class StepCostModel:
 
         They are of steps that both decode and prefill, against the model as it is now: what was wrong with it before it had met such
         steps is no reason for smaller ones later. What delays a step (a page touched first, another process) adds to it, and does not
-        multiply it.
+        multiply it. Old errors are forgotten though no new ones come: a wide margin may keep requests from running together, and so keep
+        away the very steps that would narrow it.
         """
         return GUESSED_MARGIN * seconds if self._margin is None else self._margin
 
@@ -148,7 +151,13 @@ class StepCostModel:
                 break
             free &= fitted >= 0
         self.coefficients = np.maximum(fitted, 0) / scale
-        if self._num_mixed >= ENOUGH_ERRORS:
-            mixed = self._mixed[: self._num_mixed]
-            errors = mixed[:, 4] - mixed[:, :4] @ self.coefficients
-            self._margin = max(float(np.percentile(errors, MARGIN_PERCENTILE)), 0.0)
+        self._margin = self._high_error()
+
+    def _high_error(self) -> float | None:
+        """The margin; None with too few errors to tell."""
+        mixed = self._mixed[: self._num_mixed]
+        fresh = mixed[mixed[:, 5] > self.num_observed - FRESH]
+        if len(fresh) < ENOUGH_ERRORS:
+            return None
+        errors = fresh[:, 4] - fresh[:, :4] @ self.coefficients
+        return max(float(np.percentile(errors, MARGIN_PERCENTILE)), 0.0)

@@ -53,7 +53,7 @@ class StepBench:
             self.engine.step()
 
     def _steps(self, count: int) -> dict[str, float]:
-        native = self._executor._native
+        native = self._executor.native_program
         before, program = self.engine.stats(), self._executor.native_seconds
         native.set_timing(True)
         for _ in range(count):

@@ -38,7 +38,7 @@ def finish(core: EngineCore) -> None:
 
 def test_lt_08_every_batch_up_to_the_largest_runs_the_same_ops(core: EngineCore) -> None:
     """There are no buckets to fall out of: a step of any size is the same program, each op called once, by its own kernel."""
-    program = core.runner._executor._executor._native  # type: ignore[attr-defined]
+    program = core.runner._executor._executor.native_program  # type: ignore[attr-defined]
     calls = []
     for batch in range(1, MOST + 1):
         add(core, batch, temperature=0.0)

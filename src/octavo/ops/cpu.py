@@ -62,8 +62,9 @@ class CpuExecutor:
         """Make room for the largest step over the KV allocated: any of its tokens may want logits (prompt logprobs)."""
         self._native.reserve(self._kv, max_tokens, max_tokens, max_seqs, max_length)
 
-    def room(self) -> _native.Program:
-        """Whose ``reserved_bytes`` may be touched before steps use them."""
+    @property
+    def native_program(self) -> _native.Program:
+        """What a step runs; its ``reserved_bytes`` may be touched before steps use them."""
         return self._native
 
     def kv_counts(self) -> npt.NDArray[np.uint64]:

@@ -84,9 +84,9 @@ class CpuBackend:
 
     def prefault(self, num_blocks: list[int]) -> None:
         """What steps work in first, then the KV pool."""
-        room = self._executor.room()
+        program = self._executor.native_program
         pools = [Region(s.touch_blocks, n, s.block_bytes) for s, n in zip(self._executor.kv_storages(), num_blocks, strict=True)]
-        self._prefault = Prefault([Region(room.touch, room.reserved_bytes, 1), *pools], cgroup_cpus())
+        self._prefault = Prefault([Region(program.touch, program.reserved_bytes, 1), *pools], cgroup_cpus())
 
     def resources(self) -> ResourceCounts:
         return ResourceCounts(*_native.counters())

@@ -50,7 +50,7 @@ class Pacer:
             self.absolute_error_seconds += abs(predicted - seconds)
         self.cost.observe(work, seconds)
         self._most_rows = max(self._most_rows, work.rows)
-        if work.tokens == work.decodes:
+        if work.tokens == work.waiting_decodes:
             self._decode_seconds = seconds
 
     def explores(self, rows: int) -> bool:

@@ -39,15 +39,15 @@ class StepWork:
     """(token, position attended to) pairs, as if no layer had a window."""
     rows: int = 0
     """Sequences that sample."""
-    decodes: int = 0
-    """Sequences whose client has its first token and waits for the next."""
+    waiting_decodes: int = 0
+    """Sequences whose client has its first token and waits for the next: not all that compute one token, as a step's demand counts them."""
 
     def add(self, computed: int, count: int, samples: bool, *, decode: bool = False) -> None:
         """A sequence with ``computed`` tokens computes ``count`` more."""
         self.tokens += count
         self.pairs += pairs(computed, count)
         self.rows += samples
-        self.decodes += decode
+        self.waiting_decodes += decode
 
     def remove(self, computed: int) -> None:
         """Take back a sequence that was to compute one token after ``computed``, and sample."""
@@ -96,7 +96,7 @@ class StepCostModel:
         if seconds <= 0:
             return
         features = work.features()
-        if self.num_observed and work.tokens > work.decodes > 0:
+        if self.num_observed and work.tokens > work.waiting_decodes > 0:
             self._mixed[self._num_mixed % ERRORS] = (*features, seconds, self.num_observed)
             self._num_mixed += 1
         scaled = features / seconds

@@ -55,14 +55,19 @@ def start_once(model: str, port: int, flags: list[str]) -> tuple[float, dict[str
         process.wait()
 
 
-def main() -> int:
+def parse(command: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """This script's own arguments, and what stands behind the first "--": argparse alone would take the latter for MODEL."""
+    end = command.index("--") if "--" in command else len(command)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", default="smollm2")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--port", type=int, default=0, help="by default any that is free")
     parser.add_argument("--ceiling", type=float, default=1.2, help="seconds")
-    arguments, flags = parser.parse_known_args()
-    flags = [each for each in flags if each != "--"]
+    return parser.parse_args(command[:end]), command[end + 1 :]
+
+
+def main() -> int:
+    arguments, flags = parse(sys.argv[1:])
     port = arguments.port or free_port()
     start_once(arguments.model, port, flags)
     starts, phases = zip(*(start_once(arguments.model, port, flags) for _ in range(arguments.rounds)), strict=True)

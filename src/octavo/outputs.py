@@ -95,7 +95,6 @@ class EngineCoreOutputs(msgspec.Struct, omit_defaults=True):
 
     outputs: list[EngineCoreOutput] = msgspec.field(default_factory=list)
     stats: EngineStats | None = None
-    timestamp: float = 0.0
 
 
 class KVWrites(msgspec.Struct, array_like=True):
@@ -133,8 +132,6 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     waiting_reason: str = ""
     """Why the head of the queue did not start in the last step (octavo.scheduler.step.WaitReason); "" if nobody waits."""
     steps: int = 0
-    last_step_time: float = 0.0
-    """On the clock of requests' arrival times."""
     step_seconds: float = 0.0
     """Total time in steps; ``native_seconds`` of it in native code."""
     native_seconds: float = 0.0

@@ -329,5 +329,5 @@ def test_stats() -> None:
     assert (stats.running, stats.waiting, stats.oldest_waiting_s) == (0, 0, 0.0)
     assert (stats.prompt_tokens, stats.generation_tokens, stats.preemptions, stats.recomputed_tokens) == (48, 6, 0, 0)
     assert (stats.prefix_queries, stats.prefix_hits) == (48, 16)
-    assert stats.last_step_time == 1008.0 and stats.steps == len(sim.scheduled)
+    assert stats.steps == len(sim.scheduled)
     assert stats.kv["groups"][0]["slots"]["held"] == 0

@@ -128,7 +128,7 @@ class EngineCore:
         stats = self.stats()
         demand = step_demand(scheduled, self._windows)
         self._log.add(scheduled.step_id, now, times, demand, len(executed.sampled), scheduled.transfers, stats)
-        return EngineCoreOutputs(outputs, stats, now)
+        return EngineCoreOutputs(outputs, stats)
 
     def _observe(self, scheduled: SchedulerOutput, seconds: float) -> None:
         """The pacer learns what passes between the ends of two steps: a decoding request waits for all of it."""

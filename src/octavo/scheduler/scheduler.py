@@ -293,7 +293,6 @@ class Scheduler:
         totals = self._totals.stats
         totals.steps += 1
         totals.native_seconds += output.native_seconds
-        totals.last_step_time = self._clock()
         return outputs
 
     def _apply(self, request: Request, end: int, output: RunnerOutput) -> EngineCoreOutput | None:

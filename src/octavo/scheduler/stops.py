@@ -35,7 +35,7 @@ def stop_after(request: Request, num_new: int) -> tuple[int, Stop | None]:
 
 
 def tell_end(request: Request, stop: Stop, result: EngineCoreOutput | None, error: str | None, now: float) -> EngineCoreOutput:
-    """A request's last message: ``result`` with how it ended and when, or a new one. ``now``: seconds since the epoch."""
+    """A request's last message: ``result`` with how it ended and when, or a new one. ``now``: seconds of time.monotonic."""
     result = result or EngineCoreOutput(request.request_id, [], num_cached_tokens=request.num_cached_tokens)
     result.finish_reason, result.stop_reason, result.error = stop.reason, stop.token_id, error
     times = {"queued": request.arrival_time, "scheduled": request.scheduled_time, "first_token": request.first_token_time}

@@ -3,7 +3,8 @@
     make bench-guard                              # or: python -m benchmarks.guard; ends with 1 if something became slower,
                                                   # with 2 if so on a machine that was busy with other things
     python -m benchmarks.guard --only linear
-    python -m benchmarks.guard --update           # measure three times, and write the medians to results/
+    python -m benchmarks.guard --update           # measure three times, and write the medians to results/, or end with 2
+                                                  # where the machine was busy with other things
     python -m benchmarks.guard --callgrind        # count AVX2 kernels' instructions instead, which no other load disturbs
 
 docs/benchmarks.md says what is measured and how it is judged.
@@ -14,11 +15,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.guard import callgrind
 from benchmarks.guard.cases import Case, reference
-from benchmarks.guard.judge import TOLERANCE, judge, load, middle, save, table, take
+from benchmarks.guard.judge import TOLERANCE, Figure, Verdict, judge, load, middle, save, table, take
 from octavo import _native, envs
 from octavo.bench.machine import engine_cpus, machine_line
 from octavo.bench.report.cpu import cpu_facts
@@ -67,18 +69,32 @@ def main() -> int:
     machine = machine_line(isa, loops().rates)
     print(f"{machine}\n{path.name}")
     if args.update:
-        figures = middle([take(cases, loops, args.rounds) for _ in range(3)])
-        save(path, machine, load(path) | figures)
-        return 0
+        with Quiet() as quiet:
+            figures = middle([take(cases, loops, args.rounds) for _ in range(3)])
+        return update(path, machine, figures, quiet.warnings())
     with Quiet() as quiet:
         found = judge(cases, load(path), loops, rounds=args.rounds, tolerance=args.tolerance)
-    print(table(found, args.tolerance))
-    slower = [verdict.name for verdict in found if verdict.regressed(args.tolerance)]
+    return tell(found, args.tolerance, quiet.warnings())
+
+
+def update(path: Path, machine: str, figures: dict[str, Figure], warnings: Sequence[str]) -> int:
+    """Write ``figures`` over those committed of the same cases, unless the machine was not quiet: then nothing is written, and it is 2."""
+    for warning in warnings:
+        print(f"{warning} So nothing is written: run it again.")
+    if warnings:
+        return 2
+    save(path, machine, load(path) | figures)
+    return 0
+
+
+def tell(found: Sequence[Verdict], tolerance: float, warnings: Sequence[str]) -> int:
+    """Print what became slower; the exit code."""
+    print(table(found, tolerance))
+    slower = [verdict.name for verdict in found if verdict.regressed(tolerance)]
     new = sum(verdict.then is None for verdict in found)
     if new:
         print(f"{new} cases have no committed result on such a machine; --update writes one")
-    print(f"slower by more than {args.tolerance:.0%}: {'; '.join(slower) or 'nothing'}")
-    warnings = quiet.warnings()
+    print(f"slower by more than {tolerance:.0%}: {'; '.join(slower) or 'nothing'}")
     for warning in warnings:
         print(f"{warning}{' So this is no verdict: run it again.' if slower else ''}")
     return (2 if warnings else 1) if slower else 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.guard import callgrind
+from benchmarks.guard.__main__ import tell, update
 from benchmarks.guard.cases import Case, Reference, better
 from benchmarks.guard.judge import Figure, judge, load, middle, save, table, take, verdicts
 from octavo.bench.machine import MachineRates
@@ -96,6 +97,26 @@ def test_results_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     assert load(path) == {}
     save(path, "a machine", COMMITTED)
     assert load(path) == COMMITTED
+
+
+def test_an_update_replaces_its_own_cases_alone(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    save(path, "a machine", COMMITTED)
+    assert update(path, "a machine", {"kernel": Figure(1.0, 0.9)}, []) == 0
+    assert load(path) == COMMITTED | {"kernel": Figure(1.0, 0.9)}
+
+
+def test_a_machine_that_was_not_quiet_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.json"
+    save(path, "a machine", COMMITTED)
+    assert update(path, "a machine", {"kernel": Figure(9.0, 0.1)}, ["The machine was not quiet during the run."]) == 2
+    assert load(path) == COMMITTED
+    assert "The machine was not quiet during the run. So nothing is written" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("seconds", "warnings", "status"), [(2.0, [], 0), (2.0, ["busy"], 0), (3.0, [], 1), (3.0, ["busy"], 2)])
+def test_only_a_quiet_machine_gives_a_verdict(seconds: float, warnings: list[str], status: int) -> None:
+    assert tell(verdicts({"kernel": Figure(seconds, 1 / seconds)}, COMMITTED), 0.2, warnings) == status
 
 
 def test_the_middle_of_three_measurements_is_of_each_case_by_itself() -> None:

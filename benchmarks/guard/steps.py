@@ -6,27 +6,21 @@ import itertools
 from collections.abc import Callable
 
 from benchmarks.guard.cases import Case, Reference
+from benchmarks.kernels.bench_step import PROMPT, BenchEngine
 from octavo.bench.drive import Driver
 from octavo.bench.limits import ModelCosts
-from octavo.bench.workload.requests import random_requests
-from octavo.config import EngineArgs
-from octavo.engine.client import InProcessClient
 
-PROMPT, DECODES, PREFILL = 32, 12, 512
-"""Tokens before decoding; decode steps of a run; tokens of the prefill."""
+DECODES, PREFILL = 12, 512
+"""Decode steps of a run; tokens of the prefill."""
 
 
-class Stepper:
-    """One model's engine; nobody else steps it."""
+class Stepper(BenchEngine):
+    """Whole steps of it, timed."""
 
     def __init__(self, model: str) -> None:
-        args = EngineArgs(model=model, max_model_len=1024, num_gpu_blocks_override=512, enable_prefix_caching=False)
-        self.engine = InProcessClient(args)
-        self.costs = ModelCosts.from_info(self.engine.info, args)
-        self._driver, self._runs = Driver(self.engine), itertools.count()
-
-    def requests(self, count: int, input_len: int, output_len: int):
-        return random_requests(count, input_len, output_len, self.engine.info.vocab_size, 0, f"run-{next(self._runs)}")
+        super().__init__(model)
+        self.costs = ModelCosts.from_info(self.engine.info, self.args)
+        self._driver = Driver(self.engine)
 
     def decode(self, streams: int) -> float:
         """The fastest step in which all of ``streams`` sequences decode."""

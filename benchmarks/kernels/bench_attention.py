@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from octavo import _native, envs
+from octavo import _native
+from octavo.bench.machine import MachineRates, engine_cpus, machine_line, measure
 from octavo.ops.kv_format import NUMBER_BYTES, KVFormat
-from octavo.ops.threads import choose_cpus
 
 
 @dataclass(frozen=True)
@@ -137,31 +137,16 @@ def parse_format(text: str) -> KVFormat:
     return KVFormat(dtype, scales, bf16_products=dtype not in ("fp16", "fp32"))
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Of the machine, all threads together."""
-
-    read: float
-    """Bytes a second, from memory."""
-    bf16: float
-    """Operations a second."""
-    fp32: float
-
-    def compute(self, format: KVFormat) -> float:
-        """Operations a second of the arithmetic that ``format`` is attended in."""
-        return self.bf16 if format.bf16_products else self.fp32
-
-
-def report(benches: list[AttentionBench], seconds: float, limits: Limits) -> str:
+def report(benches: list[AttentionBench], seconds: float, rates: MachineRates) -> str:
     """One line on a step, whose layers are those of ``benches``."""
     format, work = benches[0].format, [bench.work() for bench in benches]
     operations, size = (sum(part) for part in zip(*work, strict=True))
-    rate = limits.compute(format)
-    limit = sum(max(n / rate, read / limits.read) for n, read in work)
+    peak, bandwidth = rates.of("bf16" if format.bf16_products else "f32"), rates.read_bytes_s
+    limit = sum(max(n / peak, read / bandwidth) for n, read in work)
     name = f"{format.dtype} {format.scales}" if format.scales != "none" else format.dtype
     return (
-        f"{name:16} {seconds * 1e3:9.3f} ms  {size / seconds / 1e9:6.1f} GB/s {100 * size / limits.read / seconds:4.0f} %"
-        f"  {operations / seconds / 1e9:6.0f} Gop/s {100 * operations / rate / seconds:4.0f} %  limit {100 * limit / seconds:4.0f} %"
+        f"{name:16} {seconds * 1e3:9.3f} ms  {size / seconds / 1e9:6.1f} GB/s {100 * size / bandwidth / seconds:4.0f} %"
+        f"  {operations / seconds / 1e9:6.0f} Gop/s {100 * operations / peak / seconds:4.0f} %  limit {100 * limit / seconds:4.0f} %"
     )
 
 
@@ -176,11 +161,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
     formats = [replace(kv, bf16_products=False) if args.dtype == "float32" else kv for kv in args.kv_dtype]
-    cpus = choose_cpus(envs.num_threads())
-    rates, pool = _native.machine_rates(cpus, 0.5), _native.ThreadPool(cpus)
-    limits = Limits(rates["read_bytes_s"], rates["bf16_flops_s"], rates["fp32_flops_s"])
-    peaks = f"bf16 {limits.bf16 / 1e9:.0f}, fp32 {limits.fp32 / 1e9:.0f} Gop/s"
-    print(f"{args.isa}, {len(cpus)} threads, {limits.read / 1e9:.1f} GB/s, {peaks}")
+    cpus = engine_cpus()
+    rates, pool = measure(cpus, 0.5), _native.ThreadPool(cpus)
+    print(machine_line(args.isa, rates))
     for text in args.case:
         case = Case.parse(text)
         benches = [[AttentionBench(n, case, args.isa, pool, kv, args.block_size) for n in MODELS[args.model]] for kv in formats]
@@ -188,7 +171,7 @@ def main() -> None:
         for _ in range(args.repeat):  # types in turn, so that what else the machine does meets them all
             best = [[min(a, bench.seconds()) for a, bench in zip(*pair, strict=True)] for pair in zip(best, benches, strict=True)]
         for row, times in zip(benches, best, strict=True):
-            print(f"{text:>10} {report(row, sum(times), limits)}", flush=True)
+            print(f"{text:>10} {report(row, sum(times), rates)}", flush=True)
 
 
 if __name__ == "__main__":

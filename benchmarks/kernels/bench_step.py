@@ -10,23 +10,37 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Iterator
 
 from octavo.bench.machine import engine_cpus, machine_line, measure
 from octavo.bench.workload.requests import random_requests
 from octavo.config import EngineArgs
 from octavo.engine.client import InProcessClient
+from octavo.request import EngineCoreRequest
 
 PROMPT, STEPS = 32, 16
+"""Tokens before decoding; decode steps of a run."""
 
 
-class StepBench:
-    """One engine, whose native program is timed op by op."""
+class BenchEngine:
+    """One model's engine in this process, which nobody else steps, and prompts of random tokens for it."""
 
     def __init__(self, model: str) -> None:
-        args = EngineArgs(model=model, max_model_len=1024, num_gpu_blocks_override=512, enable_prefix_caching=False)
-        self.engine = InProcessClient(args)
-        self._executor = self.engine._core.runner._executor._executor
+        self.args = EngineArgs(model=model, max_model_len=1024, num_gpu_blocks_override=512, enable_prefix_caching=False)
+        self.engine = InProcessClient(self.args)
         self._runs = itertools.count()
+
+    def requests(self, count: int, input_len: int, output_len: int) -> Iterator[EngineCoreRequest]:
+        """So many, under ids that no others had."""
+        return random_requests(count, input_len, output_len, self.engine.info.vocab_size, 0, f"run-{next(self._runs)}")
+
+
+class StepBench(BenchEngine):
+    """Times its native program op by op."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self._executor = self.engine._core.runner._executor._executor
 
     def decode(self, streams: int) -> dict[str, float]:
         """Mean seconds of a step in which ``streams`` sequences decode, by part; "all" is the whole step."""
@@ -45,7 +59,7 @@ class StepBench:
         return parts
 
     def _add(self, count: int, input_len: int, output_len: int) -> None:
-        for request in random_requests(count, input_len, output_len, self.engine.info.vocab_size, 0, f"run-{next(self._runs)}"):
+        for request in self.requests(count, input_len, output_len):
             self.engine.add(request)
 
     def _finish(self) -> None:

@@ -11,7 +11,6 @@ held = live + tail + reserved + stale                          held + cached + f
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,10 +45,6 @@ class GroupUsage:
         """1 − largest free run / free; 0.0 when runs do not matter, or nothing is free."""
         return 1.0 - self.largest_free_run / self.free if self.free else 0.0
 
-    def nbytes(self, slots: int) -> int:
-        """Bytes of ``slots`` slots."""
-        return slots * self.bytes_per_block // self.block_size
-
     def as_dict(self) -> dict[str, Any]:
         slots = {name: getattr(self, name) for name in _SLOTS}
         weight, size = self.bytes_per_block, self.block_size
@@ -65,32 +60,17 @@ class GroupUsage:
 
 @dataclass(frozen=True, slots=True)
 class KVUsage:
-    """All groups; totals are in bytes, because groups differ in what a slot weighs."""
+    """All groups."""
 
     groups: tuple[GroupUsage, ...]
 
-    def nbytes(self, slots: Callable[[GroupUsage], int]) -> int:
-        """Bytes, over all groups, of what ``slots`` picks."""
-        return sum(group.nbytes(slots(group)) for group in self.groups)
-
-    @property
-    def efficiency(self) -> float:
-        """live / held in bytes; waste is 1 − efficiency."""
-        held = self.nbytes(lambda group: group.held)
-        return self.nbytes(lambda group: group.live) / held if held else 1.0
-
-    @property
-    def held_of_total(self) -> float:
-        """The share of the pool that running requests hold."""
-        return self.nbytes(lambda group: group.held) / self.nbytes(lambda group: group.total)
-
-    @property
-    def live_of_total(self) -> float:
-        """live / total, the measure of the PagedAttention paper (Kwon et al. 2023, figure 2)."""
-        return self.nbytes(lambda group: group.live) / self.nbytes(lambda group: group.total)
-
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, as they go over the wire; made every step, so each is worked out once."""
+        """Plain numbers, as they go over the wire; made every step, so each is worked out once.
+
+        Shares are of bytes, because groups differ in what a slot weighs: ``efficiency`` is live / held (waste is what it lacks to 1),
+        ``held_of_total`` what running requests hold of the pool, ``live_of_total`` the measure of the PagedAttention paper (Kwon et al.
+        2023, figure 2).
+        """
         groups = [group.as_dict() for group in self.groups]
         total, held, live = (sum(group["bytes"][name] for group in groups) for name in ("total", "held", "live"))
         return {

@@ -214,11 +214,11 @@ class Scheduler:
         What it has computed is kept in the swap space, if there is room, and else computed again when it resumes.
         """
         request = self._victims.choose(self.running[step.position :], needed)
-        before = self.kv.usage().held_of_total
+        before = self.kv.usage().as_dict()["held_of_total"]
         step.plan.leave(request)
         self._leave(request)
         kept = self.kv.preempt(request)
-        self._log.preempted(request.request_id, request.num_computed_tokens, kept, before, self.kv.usage().held_of_total)
+        self._log.preempted(request.request_id, request.num_computed_tokens, kept, before, self.kv.usage().as_dict()["held_of_total"])
         request.status = RequestStatus.PREEMPTED
         request.num_preemptions += 1
         request.num_tokens_before_preemption = max(request.num_tokens_before_preemption, request.num_computed_tokens)

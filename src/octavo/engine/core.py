@@ -71,19 +71,7 @@ class EngineCore:
                 self.runner.allocate_kv(plan.num_blocks)
             except MemoryError:
                 raise plan.too_large(args) from None
-            self.kv = KVCacheManager(
-                runner_info.groups,
-                plan.num_blocks,
-                args.block_size,
-                args.kv_policies(),
-                runner_info.numerics_id,
-                args.max_num_seqs,
-                plan.max_model_len,
-                swap_bytes=int(args.swap_space * 2**30) if args.preemption_mode == "swap" else 0,
-                compaction_blocks=args.kv_compaction_blocks if args.kv_compaction else 0,
-                disk=_disk_tier(args, runner_info),
-                max_tokens_in_flight=max_tokens_in_flight,
-            )
+            self.kv = _kv_manager(args, runner_info, plan, max_tokens_in_flight)
             self.scheduler = Scheduler(SchedulerConfig.from_args(args, plan.max_model_len), self.kv)
         self._paced = args.itl_slo_ms is not None or args.ttft_slo_ms is not None
         if self._paced:
@@ -176,6 +164,22 @@ class EngineCore:
         except Exception:
             logger.exception("not all of the prefix cache could be put on disk")
         disk.close(deadline)
+
+
+def _kv_manager(args: EngineArgs, runner: RunnerInfo, plan: PoolPlan, max_tokens_in_flight: int) -> KVCacheManager:
+    return KVCacheManager(
+        runner.groups,
+        plan.num_blocks,
+        args.block_size,
+        args.kv_policies(),
+        runner.numerics_id,
+        args.max_num_seqs,
+        plan.max_model_len,
+        swap_bytes=int(args.swap_space * 2**30) if args.preemption_mode == "swap" else 0,
+        compaction_blocks=args.kv_compaction_blocks if args.kv_compaction else 0,
+        disk=_disk_tier(args, runner),
+        max_tokens_in_flight=max_tokens_in_flight,
+    )
 
 
 def _disk_tier(args: EngineArgs, runner: RunnerInfo) -> DiskTier | None:

@@ -13,6 +13,7 @@ import pytest
 from octavo import runner
 from octavo.config import EngineArgs
 from octavo.engine.core import EngineCore
+from octavo.errors import InvalidRequestError
 from octavo.outputs import FinishReason, ResourceCounts
 from octavo.request import EngineCoreRequest
 from octavo.sampling_params import SamplingParams
@@ -122,3 +123,18 @@ def test_a_step_larger_than_what_was_reserved_is_counted(smollm2_path: Path, mon
         assert made.resources != ResourceCounts()
     finally:
         core.close()
+
+
+@pytest.mark.parametrize(("part", "named"), [("allocate_kv", "num_gpu_blocks_override = 32"), ("reserve", "max_num_batched_tokens = 64")])
+def test_memory_that_is_missing_is_told_under_the_setting_that_asked_for_it(
+    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, named: str
+) -> None:
+    from octavo.ops.cpu import CpuExecutor
+
+    def fail(*_: object) -> None:
+        raise MemoryError("std::bad_alloc")
+
+    monkeypatch.setattr(CpuExecutor, part, fail)
+    with pytest.raises(InvalidRequestError, match=named) as error:
+        EngineCore(EngineArgs(model=str(smollm2_path), max_num_batched_tokens=64, max_model_len=128, num_gpu_blocks_override=32))
+    assert error.value.field == named.split()[0]

@@ -65,7 +65,10 @@ class Runner(Protocol):
         """Facts about the loaded model; may be called before ``allocate_kv``."""
 
     def allocate_kv(self, num_blocks: list[int]) -> None:
-        """Allocate KV storage, per group, and whatever else the largest step needs; called once, before the first ``execute``."""
+        """Allocate KV storage, per group, and whatever else the largest step needs; called once, before the first ``execute``.
+
+        Raises MemoryError where there is none for KV, InvalidRequestError where there is none for the rest.
+        """
 
     def resources(self) -> ResourceCounts:
         """What this process has made so far. Called every step."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.config import EngineArgs
+from octavo.errors import InvalidRequestError
 from octavo.ops.kv_format import KVFormat
 from octavo.ops.spec import F32Array, StepInputs
 from octavo.outputs import KVWrites, ResourceCounts, TokenLogprobs
@@ -113,13 +114,22 @@ class ModelRunner:
         return self._info
 
     def allocate_kv(self, num_blocks: list[int]) -> None:
-        args = self._args
-        self._executor.allocate_kv(num_blocks, args.block_size, self._kv_format)
-        most_tokens = min(args.max_num_batched_tokens, min(num_blocks) * args.block_size)  # each has a slot of its own in every group
-        self._executor.reserve(most_tokens, min(args.max_num_seqs, most_tokens), self._info.max_model_len)
-        self._sampler.reserve(min(args.max_num_seqs, most_tokens))
-        if args.kv_prefault:
+        self._executor.allocate_kv(num_blocks, self._args.block_size, self._kv_format)
+        try:
+            self._reserve(num_blocks)
+        except MemoryError:
+            asked = f"max_num_batched_tokens = {self._args.max_num_batched_tokens}"
+            missing = f"beside weights and KV this machine has no memory for so large a step (max_num_seqs = {self._args.max_num_seqs})"
+            raise InvalidRequestError(f"{asked}: {missing}", field="max_num_batched_tokens") from None
+        if self._args.kv_prefault:
             self._executor.prefault(num_blocks)
+
+    def _reserve(self, num_blocks: list[int]) -> None:
+        """Make room for the largest step, each of whose tokens has a slot of its own in every group."""
+        tokens = min(self._args.max_num_batched_tokens, min(num_blocks) * self._args.block_size)
+        seqs = min(self._args.max_num_seqs, tokens)
+        self._executor.reserve(tokens, seqs, self._info.max_model_len)
+        self._sampler.reserve(seqs)
 
     def resources(self) -> ResourceCounts:
         return self._executor.resources()

@@ -31,7 +31,7 @@ class StepArrays:
         self._groups = range(len(blocks))
         self._query_start = np.zeros(max_num_seqs + 1, np.int32)
         self._seq_lens = np.zeros(max_num_seqs, np.int32)
-        self._tables = [np.zeros_like(group) for group in blocks]
+        self._tables: list[Int32Array] = [np.zeros(group.shape, np.int32) for group in blocks]  # zeros_like would write their pages
         self._owners: list[TableRow | None] = [None] * max_num_seqs
         """Whose blocks are in each row of the tables."""
         self._token_ids = self._positions = np.zeros(0, np.int32)

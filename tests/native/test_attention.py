@@ -120,9 +120,13 @@ def test_bits_of_random_schedules(
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(
-    ("shape", "tolerance"), [(Shape(4, 1, 64), 2e-6), (Shape(3, 3, 16, bf16_products=True), 4e-3)], ids=["split by split", "runs of splits"]
+    ("shape", "most", "mean"),
+    [(Shape(4, 1, 64), 2e-6, 5e-7), (Shape(3, 3, 16, bf16_products=True), 5e-5, 3e-6)],
+    ids=["split by split", "runs of splits"],
 )
-def test_a_long_context_is_split_over_threads_without_a_trace(isa: str, shape: Shape, tolerance: float) -> None:
+def test_a_long_context_is_split_over_threads_without_a_trace(isa: str, shape: Shape, most: float, mean: float) -> None:
+    """With products of bf16 a weight may fall to the other side of a rounding: few do. Weights that are not rounded at all, or against one
+    maximum for all splits, are off by 3e-5 and more on average."""
     n = 3000
     alone, together = (PagedCase(shape, [n], isa, pool=pool) for pool in (POOL, POOL_2))
     outputs = []
@@ -130,7 +134,8 @@ def test_a_long_context_is_split_over_threads_without_a_trace(isa: str, shape: S
         case.step([(0, 0, n - 1)])
         outputs.append(case.step([(0, n - 1, 1)]))
     assert np.array_equal(*outputs)
-    np.testing.assert_allclose(outputs[0], alone.oracle(0, n - 1), atol=tolerance)
+    errors = np.abs(outputs[0] - alone.oracle(0, n - 1))
+    assert errors.max() < most and errors.mean() < mean
 
 
 @pytest.mark.parametrize("isa", ISAS)

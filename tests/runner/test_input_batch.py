@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.runner.input_batch import InputBatch
 from octavo.sampling_params import SamplingParams
-from octavo.scheduler.output import MovedBlocks, NewRequestData, RunningRequestData, SchedulerOutput
+from octavo.scheduler.output import NewRequestData, RunningRequestData, SchedulerOutput
 
 
 def new(name: str, tokens: list[int], blocks: list[int], computed: int = 0, **params: object) -> NewRequestData:
@@ -111,86 +110,3 @@ def test_layout_equals_reconstruction(seed: int) -> None:
                 removed.append(name)
                 del live[name]
     assert len(batch) <= 3
-
-
-class Decoder:
-    """Requests that decode a token a step, beside a batch rebuilt from nothing in each."""
-
-    def __init__(self, size: int, lengths: list[int], spare: int = 0) -> None:
-        self.size, self.spare = size, spare
-        self.blocks = iter(range(1, 100_000))
-        self.batch = InputBatch(8, 4000, size, 1)
-        self.tokens = {f"r{i}": [1000 * i + t for t in range(length)] for i, length in enumerate(lengths)}
-        self.tables: dict[str, list[int]] = {name: [] for name in self.tokens}
-        self.steps = 0
-
-    def grow(self, name: str) -> list[int]:
-        """Blocks for all its tokens, and ``spare`` ones whenever it needs any."""
-        wanted = -(-len(self.tokens[name]) // self.size) - len(self.tables[name])
-        fresh = [next(self.blocks) for _ in range(wanted + self.spare if wanted > 0 else 0)]
-        self.tables[name] += fresh
-        return fresh
-
-    def step(self, names: list[str], moved: list[MovedBlocks] | None = None, fresh: bool = False) -> None:
-        """One token of each of ``names``; all must be laid out as a new batch lays them out."""
-        output = SchedulerOutput(self.steps, moved=moved or [], num_scheduled_tokens=dict.fromkeys(names, 1))
-        again = SchedulerOutput(self.steps, num_scheduled_tokens=dict.fromkeys(names, 1))
-        for name in names:
-            computed, blocks = len(self.tokens[name]) - 1, self.grow(name)
-            again.new.append(new(name, self.tokens[name], self.tables[name], computed))
-            if fresh:
-                output.new.append(again.new[-1])
-            else:
-                output.running.append(RunningRequestData(name, computed, [np.asarray(blocks, np.int32)]))
-        self.batch.apply(output)
-        laid = self.batch.lay_out(output)
-        rebuilt = InputBatch(8, 4000, self.size, 1)
-        rebuilt.apply(again)
-        expected = rebuilt.lay_out(again)
-        for name in ("token_ids", "positions", "query_start", "seq_lens", "logits_rows"):
-            np.testing.assert_array_equal(getattr(laid.inputs, name), getattr(expected.inputs, name), name)
-        np.testing.assert_array_equal(laid.inputs.slot_mapping[0], expected.inputs.slot_mapping[0])
-        for place, name in enumerate(names):
-            assert laid.inputs.block_tables[0][place, : len(self.tables[name])].tolist() == self.tables[name]
-        assert [row.request_id for row in laid.sampling] == names and laid.sample_rows == list(range(len(names)))
-        for row in laid.sampling:
-            token = 7 * self.steps + row.index
-            self.batch.append_token(row, token)
-            self.tokens[row.request_id].append(token)
-        self.steps += 1
-
-
-@pytest.mark.parametrize("spare", [0, 3])  # with spare blocks a block's edge is passed without a new one
-@pytest.mark.parametrize("size", [8, 16])
-def test_a_steady_decode_is_counted_on_over_the_edges_of_blocks(size: int, spare: int) -> None:
-    decoder = Decoder(size, [1, 8, 13, 16], spare)
-    names = list(decoder.tokens)
-    decoder.step(names, fresh=True)
-    for _ in range(5 * size):
-        decoder.step(names)
-
-
-def test_other_requests_another_order_and_moved_blocks_are_noticed() -> None:
-    decoder = Decoder(8, [9, 3, 20])
-    a, b, c = decoder.tokens
-    decoder.step([a, b, c], fresh=True)
-    decoder.step([a, b, c])
-    for names in ([c, a, b], [c, a, b], [a], [a], [a, b, c], [b, c], [b, c], [a, b, c], [a, b, c]):
-        decoder.step(names)
-    decoder.tables[b] = [777, *decoder.tables[b][1:]]
-    decoder.step([a, b, c], [MovedBlocks(b, 0, 0, np.array([777], np.int32))])
-    decoder.step([a, b, c])
-
-
-def test_a_steady_decode_reuses_its_arrays() -> None:
-    decoder = Decoder(16, [1, 2])
-    names = list(decoder.tokens)
-    decoder.step(names, fresh=True)
-    output = SchedulerOutput(9, num_scheduled_tokens=dict.fromkeys(names, 1))
-    output.running = [RunningRequestData(name, len(decoder.tokens[name]) - 1, [np.zeros(0, np.int32)]) for name in names]
-    kept = decoder.batch._decoding
-    assert kept is not None
-    arrays = [kept.batch.inputs.token_ids, kept.batch.inputs.positions, *kept.batch.inputs.slot_mapping, *kept.batch.inputs.block_tables]
-    laid = decoder.batch.lay_out(output).inputs
-    assert laid.positions.tolist() == [1, 2]
-    assert all(a is b for a, b in zip(arrays, [laid.token_ids, laid.positions, *laid.slot_mapping, *laid.block_tables], strict=True))

@@ -40,6 +40,7 @@ def core(smollm2_path: Path) -> Iterator[EngineCore]:
         max_logprobs=20,
     )
     core = EngineCore(args)
+    assert core.stats().resources == core.stats().resources_at_ready
     yield core
     core.close()
 
@@ -61,7 +62,6 @@ def threads() -> set[str]:
 
 def test_a_mixed_load_makes_nothing(core: EngineCore) -> None:
     before, tasks = core.stats(), threads()
-    assert before.resources == before.resources_at_ready
     assert before.resources.programs >= 1 and before.resources.allocated_bytes > 90e6  # the weights at least
     for number, params in enumerate(PARAMS * 2):  # twice as many as there are places; more tokens than a step takes
         add(core, number, 30 + 9 * number, 8, **params)
@@ -79,6 +79,7 @@ def test_a_mixed_load_makes_nothing(core: EngineCore) -> None:
 @pytest.mark.slow
 def test_a_decode_that_goes_on_keeps_nothing_but_its_tokens(core: EngineCore) -> None:
     """In the runner: a batch that stays the same is not rebuilt, so memory that Python gave it does not grow."""
+    resources = core.stats().resources
     for number in range(MAX_SEQS):
         add(core, 200 + number, 16, 320, temperature=0.0 if number % 2 else 0.8)
     for _ in range(60):
@@ -103,7 +104,7 @@ def test_a_decode_that_goes_on_keeps_nothing_but_its_tokens(core: EngineCore) ->
     tokens = 200 * MAX_SEQS
     assert grown < 48 * tokens + 8192  # an int and two places in a list for each token, and what lists keep free
     run(core)
-    assert core.stats().resources == core.stats().resources_at_ready
+    assert core.stats().resources == resources
 
 
 def test_a_step_larger_than_what_was_reserved_is_counted(smollm2_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ class StepRecord(msgspec.Struct, gc=False, kw_only=True):
     preemptions: int = 0
     """Of this step."""
     allocations: int = 0
-    """Times that native memory was taken from the system, or grew."""
+    """Times that the process took native memory from the system, or it grew."""
     moved_blocks: int = 0
     """By compaction, before this step."""
     saved_blocks: int = 0

@@ -62,10 +62,10 @@ _COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
     ("engine_idle_seconds", "Time of the engine without a request, up to the last one that came.", lambda s: s.idle_seconds),
 )
 _RESOURCES: tuple[tuple[str, str, Callable[[ResourceCounts], int]], ...] = (
-    ("native_allocations", "Times that memory for weights, KV, programs and sampling was taken or grew", lambda r: r.allocations),
-    ("native_allocated_bytes", "Bytes so taken", lambda r: r.allocated_bytes),
-    ("programs_built", "Programs built", lambda r: r.programs),
-    ("threads_started", "Compute threads started", lambda r: r.threads),
+    ("native_allocations", "Times that the process took memory for weights, KV, programs, sampling, or it grew", lambda r: r.allocations),
+    ("native_allocated_bytes", "Bytes that the process took so", lambda r: r.allocated_bytes),
+    ("programs_built", "Programs that the process built", lambda r: r.programs),
+    ("threads_started", "Compute threads that the process started", lambda r: r.threads),
 )
 _KV_UNITS = {
     "slots": "KV slots (one token's place in all layers of the group)",

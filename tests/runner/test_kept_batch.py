@@ -38,9 +38,7 @@ class Job:
     def entry(self, name: str) -> NewRequestData:
         blocks = [np.asarray(table, np.int32) for table in self.tables]
         params = SamplingParams(seed=1, **self.params)
-        return NewRequestData(
-            name, list(self.tokens), self.num_prompt, params, self.computed, blocks, num_prompt_logprobs_sent=self.scored
-        )
+        return NewRequestData(name, list(self.tokens), self.num_prompt, params, self.computed, blocks, num_prompt_logprobs_sent=self.scored)
 
 
 class Histories:
@@ -123,9 +121,7 @@ class Histories:
                 assert tables[place, : len(table)].tolist() == table
         assert [row.request_id for row in laid.sampling] == [row.request_id for row in expected.sampling]
         assert laid.sample_rows == expected.sample_rows
-        found, wanted = (
-            [(row.request_id, place, tokens.tolist()) for row, place, tokens in batch.prompts] for batch in (laid, expected)
-        )
+        found, wanted = ([(row.request_id, place, tokens.tolist()) for row, place, tokens in batch.prompts] for batch in (laid, expected))
         assert found == wanted
 
     def advance(self, laid: StepBatch, counts: dict[str, int]) -> None:

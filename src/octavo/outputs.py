@@ -91,7 +91,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, omit_defaults=True, gc=F
 
 
 class EngineCoreOutputs(msgspec.Struct, omit_defaults=True):
-    """All that one step brought, and the engine's state after it; one message on the wire."""
+    """All that one step brought, and the engine's state after it; one message on the wire, which need not have the state each time."""
 
     outputs: list[EngineCoreOutput] = msgspec.field(default_factory=list)
     stats: EngineStats | None = None

@@ -15,7 +15,7 @@ from octavo.engine.calibration import calibrate
 from octavo.engine.info import EngineInfo
 from octavo.engine.kv_report import kv_report
 from octavo.engine.pool import PoolPlan, plan_pool
-from octavo.engine.step_clock import StepClock
+from octavo.engine.step_clock import StepClock, StepTimes
 from octavo.engine.step_demand import step_demand
 from octavo.engine.step_log import StepLog
 from octavo.errors import InvalidRequestError
@@ -51,6 +51,7 @@ class EngineCore:
         self._in_flight: deque[tuple[SchedulerOutput, RunnerOutput]] = deque()
         self._refused: list[EngineCoreOutput] = []
         self._step_end: float | None = None
+        self._made: tuple[SchedulerOutput, RunnerOutput, StepTimes, float]
         self._closed = False
         self._log = StepLog()
         self._clock = StepClock()
@@ -101,6 +102,12 @@ class EngineCore:
 
     def step(self) -> EngineCoreOutputs:
         """Advance every scheduled request by its tokens."""
+        outputs = self.advance()
+        outputs.stats = self.account()
+        return outputs
+
+    def advance(self) -> EngineCoreOutputs:
+        """A step without its accounts, so that its tokens can go their way first: ``account`` must follow."""
         self._clock.begin()
         scheduled = self.scheduler.schedule()
         self._clock.planned()
@@ -111,12 +118,17 @@ class EngineCore:
         outputs, self._refused = self._refused, []
         while len(self._in_flight) > lag:
             outputs += self.scheduler.update_from_output(*self._in_flight.popleft())
-        times, now = self._clock.end(executed, self.has_unfinished_requests), time.time()
+        self._made = scheduled, executed, self._clock.end(executed, self.has_unfinished_requests), time.time()
+        return EngineCoreOutputs(outputs)
+
+    def account(self) -> EngineStats:
+        """Enter the step that ``advance`` made into the log, and let the pacer learn of it. Returns the engine as it stands."""
+        scheduled, executed, times, now = self._made
         self._observe(scheduled, times.seconds)
         stats = self.stats()
         demand = step_demand(scheduled, self._windows)
         self._log.add(scheduled.step_id, now, times, demand, len(executed.sampled), scheduled.transfers, stats)
-        return EngineCoreOutputs(outputs, stats)
+        return stats
 
     def _observe(self, scheduled: SchedulerOutput, seconds: float) -> None:
         """The pacer learns what passes between the ends of two steps: a decoding request waits for all of it."""

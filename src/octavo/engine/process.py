@@ -28,6 +28,8 @@ logger = logging.getLogger("octavo.engine")
 
 IDLE_MS = 500
 """So long without work makes an engine idle."""
+STATS_SECONDS = 0.05
+"""What the client knows of the engine while nothing begins or ends is at most so old, and a step."""
 
 
 class _Channel:
@@ -116,11 +118,13 @@ def _await_start(channel: _Channel) -> messages.Start:
 def _serve(core: EngineCore, channel: _Channel) -> int:
     """Step while there is work; an engine that stays idle for a moment checks its books, and sleeps."""
     patience: int | None = None
+    reporter = _Reporter(core, channel)
     while True:
         received = channel.receive(0 if core.has_unfinished_requests else patience)
         for message in received:
             if isinstance(message, messages.Add):
                 core.add_request(message.request)
+                reporter.has_news = True
             elif isinstance(message, messages.Abort):
                 core.abort(message.request_ids)
             elif isinstance(message, messages.Ask):
@@ -134,12 +138,37 @@ def _serve(core: EngineCore, channel: _Channel) -> int:
             continue
         patience = IDLE_MS
         try:
-            outputs = core.step()
+            reporter.step()
         except Exception as error:
             logger.exception("a step failed; the engine ends")
             channel.send(messages.Failed(f"a step failed: {type(error).__name__}: {error}"))
             return 1
-        channel.send(messages.Step(outputs))
+
+
+class _Reporter:
+    """Makes steps, and sends what they bring.
+
+    Tokens go first: while they are detokenized and sent, on another core, the engine does its accounts. Its stats go with a step that ends
+    a request, that leaves nothing to do or that comes after news, and else every STATS_SECONDS: to pack and read them costs both processes
+    as much as a token.
+    """
+
+    def __init__(self, core: EngineCore, channel: _Channel) -> None:
+        self._core, self._channel = core, channel
+        self._told = 0.0
+        self.has_news = False
+        """Requests came in that no stats have told of."""
+
+    def step(self) -> None:
+        outputs = self._core.advance()
+        ends = any(output.finish_reason is not None for output in outputs.outputs)
+        if ends or self.has_news or not self._core.has_unfinished_requests or time.monotonic() - self._told >= STATS_SECONDS:
+            outputs.stats = self._core.account()
+            self._channel.send(messages.Step(outputs))
+            self._told, self.has_news = time.monotonic(), False
+        else:
+            self._channel.send(messages.Step(outputs))
+            self._core.account()
 
 
 def _answer(core: EngineCore, ask: messages.Ask) -> messages.Answer:

@@ -65,7 +65,8 @@ void softmax_row_bf16(float* scores, Span span, Span all, float softcap, const S
   const bool any = span.begin < span.end;
   const size_t begin = (any ? span.begin : all.begin) / 32 * 32, end = any ? (span.end + 31) / 32 * 32 : begin;
   largest = limit_scores(scores, span, begin, end, softcap, scales);
-  const uint16_t ones[2] = {0x3f80, 0x3f80};
+  uint16_t ones[2] = {0x3f80, 0x3f80};
+  asm("" : "+m"(ones));  // read from memory: GCC 12 would write a constant of bf16 as Arm's instruction for one of fp16
   const F32 log2_e = f32_set1(1.44269504f), top = f32_set1(largest);
   const Pairs one = pairs_broadcast(ones), none = pairs_round(f32_zero(), f32_zero());
   F32 sums = f32_zero();

@@ -112,7 +112,7 @@ def run_vllm(args: argparse.Namespace, seed: int) -> Figures:
         command = [args.vllm, "bench", "serve", "--backend", "openai", "--base-url", args.url, *flags(args, seed)]
         command += ["--dataset-name", "random", "--random-input-len", str(args.input_len), "--random-output-len", str(args.output_len)]
         command += ["--ignore-eos", "--temperature", "0", "--percentile-metrics", "ttft,itl", "--metric-percentiles", "50,99"]
-        command += ["--ready-check-timeout-sec", "0"]
+        command += ["--ready-check-timeout-sec", "0", "--num-warmups", "4"]
         command += ["--save-result", "--result-dir", folder, "--result-filename", "result.json", "--disable-tqdm"]
         call(command)
         result = json.loads((Path(folder) / "result.json").read_text())

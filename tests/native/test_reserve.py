@@ -128,8 +128,12 @@ def test_touching_past_the_end_is_harmless() -> None:
     model.reserve(kv, TOKENS, TOKENS, SEQS, LENGTH)
     model.touch(model.reserved_bytes, 1)
     model.touch(model.reserved_bytes - 1, 1 << 30)
+    reserved = model.reserved_bytes
     run(model, kv, [4 * TOKENS], [LENGTH], 1)  # what has been replaced since is left alone
+    values = model.read(0)
     model.touch(0, 1 << 30)
+    np.testing.assert_array_equal(model.read(0), values)
+    assert values.any() and model.reserved_bytes == reserved
 
 
 def test_sampling_works_in_its_scratch() -> None:

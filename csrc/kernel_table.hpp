@@ -7,7 +7,7 @@
 namespace octavo {
 
 // Raised whenever a kernel changes the bits it produces (part of numerics_id).
-constexpr int kKernelVersion = 4;
+constexpr int kKernelVersion = 5;
 
 struct KernelTable {
   const char* name;

@@ -38,13 +38,14 @@ Cut cut_for_few_rows(size_t rows, size_t tiles, size_t tile_bytes, size_t thread
   return cut;
 }
 
-Cut cut_product(size_t rows, size_t row_bytes, size_t tiles, size_t tile_bytes, size_t rows_per_pass, size_t threads) {
+// all_tiles: of the whole op, of which this product may be a part.
+Cut cut_product(size_t rows, size_t row_bytes, size_t tiles, size_t all_tiles, size_t tile_bytes, size_t rows_per_pass, size_t threads) {
   if (rows <= rows_per_pass) return cut_for_few_rows(rows, tiles, tile_bytes, threads);
   const size_t passes = clamp(kBlockBytes / (row_bytes * rows_per_pass), 1, 8);
   const size_t row_step = std::min(rows, passes * rows_per_pass);
   const size_t row_blocks = (rows + row_step - 1) / row_step;
-  // At least eight items a thread, and of even size, so that threads end together.
-  const size_t fair = std::max<size_t>(1, tiles * row_blocks / (8 * threads));
+  // About eight items a thread, and of even size, so that threads end together.
+  const size_t fair = std::max<size_t>(1, all_tiles * row_blocks / (8 * threads));
   const size_t most = clamp(kBlockBytes / tile_bytes, 1, std::min(fair, tiles));
   const size_t tile_blocks = (tiles + most - 1) / most;
   return {rows, row_step, tiles, (tiles + tile_blocks - 1) / tile_blocks};
@@ -100,12 +101,14 @@ struct Product {
 void run_linear(StepContext& c, int x, const std::vector<LinearPart>& parts, std::vector<Product>& products) {
   const size_t rows = c.count(x), per_pass = c.kernels.linear.rows_per_pass;
   products.clear();
-  size_t items = 0;
+  size_t items = 0, all_tiles = 0;
+  for (const LinearPart& part : parts) all_tiles += tiles_of(part.weight->view());
   for (const LinearPart& part : parts) {
     const WeightView& w = part.weight->view();
     const Rows residual = part.residual < 0 ? Rows{nullptr, 0, 0, BufferKind::kF32} : c.rows(part.residual);
     const LinearArgs args{c.rows(x), w, part.bias ? part.bias->data() : nullptr, residual, c.rows(part.out)};
-    products.push_back({args, cut_product(rows, args.x.stride, tiles_of(w), w.tile_bytes, per_pass, c.pool.num_threads()), items});
+    const Cut cut = cut_product(rows, args.x.stride, tiles_of(w), all_tiles, w.tile_bytes, per_pass, c.pool.num_threads());
+    products.push_back({args, cut, items});
     items += products.back().cut.items();
   }
   c.pool.parallel_for(items, [&](size_t item, size_t) {
@@ -145,7 +148,7 @@ OpBody build_gated_linear(const OpReader& op) {
   return [x = op.input_number(0), out = op.output_number(0), gate, up, activation](StepContext& c) {
     const GatedLinearArgs args{c.rows(x), gate->view(), up->view(), c.rows(out), activation};
     const size_t groups = (args.gate.rows + 31) / 32, group_bytes = 2 * (args.gate.tile_bytes + args.up.tile_bytes);
-    const Cut cut = cut_product(c.count(x), args.x.stride, groups, group_bytes, c.kernels.linear.rows_per_pass, c.pool.num_threads());
+    const Cut cut = cut_product(c.count(x), args.x.stride, groups, groups, group_bytes, c.kernels.linear.rows_per_pass, c.pool.num_threads());
     c.pool.parallel_for(cut.items(), [&](size_t item, size_t) {
       run_item(cut, item, [&](size_t r0, size_t r1, size_t g0, size_t g1) { c.kernels.linear.gated_linear(args, r0, r1, g0, g1); });
     });

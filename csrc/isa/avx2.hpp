@@ -75,9 +75,9 @@ OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
           _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
 }
-OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) {
-  const int low = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ)),
-            high = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ));
+OCTAVO_FN uint32_t f32_mask_less(F32 a, F32 b) {
+  const int low = _mm256_movemask_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+            high = _mm256_movemask_ps(_mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ));
   return static_cast<uint32_t>(low | high << 8);
 }
 

@@ -60,19 +60,7 @@ OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) { return {_mm512_mask_bl
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {  // lane by lane: a < b ? yes : no
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
 }
-OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ); }  // bit i: a[i] == b[i]
-// The indices of what is not 0 among x [n], in order, to list, which has room for 16 more; returns how many.
-OCTAVO_FN size_t list_nonzero(const float* x, size_t n, uint16_t* list) {
-  size_t count = 0;
-  __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  for (size_t i = 0; i < n; i += 16, index = _mm512_add_epi32(index, _mm512_set1_epi32(16))) {
-    const __m512 part = _mm512_maskz_loadu_ps(first_lanes(n - i < 16 ? n - i : 16), x + i);
-    const __mmask16 there = _mm512_cmp_ps_mask(part, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(list + count), _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(there, index)));
-    count += static_cast<size_t>(__builtin_popcount(there));
-  }
-  return count;
-}
+OCTAVO_FN uint32_t f32_mask_less(F32 a, F32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ); }  // bit i: a[i] < b[i]
 
 // Reductions over lanes, in a fixed order: i with i + 8, + 4, + 2, + 1; the same on every instruction set.
 OCTAVO_FN float f32_reduce_add(F32 a) {
@@ -109,14 +97,34 @@ OCTAVO_FN void i32_store_i8(int8_t* p, I32 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
 }  // saturating
 OCTAVO_FN int32_t i32_reduce_add(I32 a) { return _mm512_reduce_add_epi32(a.v); }
-// The largest lane of each of four, and each one's sum of lanes: pairs of vectors side by side, then pairs of pairs.
-OCTAVO_FN void f32_reduce_max4(F32 a, F32 b, F32 c, F32 d, float* out) {
-  const __m512 ab = _mm512_max_ps(_mm512_unpacklo_ps(a.v, b.v), _mm512_unpackhi_ps(a.v, b.v));
-  const __m512 cd = _mm512_max_ps(_mm512_unpacklo_ps(c.v, d.v), _mm512_unpackhi_ps(c.v, d.v));
-  const __m512d x = _mm512_castps_pd(ab), y = _mm512_castps_pd(cd);
-  const __m512 all = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
-  const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
-  _mm_storeu_ps(out, _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+// Of each of four groups of 32, given by the larger and the smaller of each pair of its numbers, the two largest, which may be equal; and
+// (below) of each of four its sum of lanes. Pairs of vectors side by side, then pairs of pairs.
+OCTAVO_FN void f32_largest_two4(const F32 (&larger)[4], const F32 (&smaller)[4], float* largest, float* second) {
+  struct Two {
+    __m512 first, second;
+  };
+  const auto join = [](__m512 a, __m512 b, __m512 after_a, __m512 after_b) __attribute__((always_inline)) {
+    return Two{_mm512_max_ps(a, b), _mm512_max_ps(_mm512_min_ps(a, b), _mm512_max_ps(after_a, after_b))};
+  };
+  Two pairs[2];
+  for (int i = 0; i < 2; ++i) {
+    const __m512 a = larger[2 * i].v, b = larger[2 * i + 1].v, c = smaller[2 * i].v, d = smaller[2 * i + 1].v;
+    pairs[i] = join(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b), _mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+  }
+  const auto low = [](__m512 a, __m512 b) __attribute__((always_inline)) {
+    return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  };
+  const auto high = [](__m512 a, __m512 b) __attribute__((always_inline)) {
+    return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  };
+  const Two all = join(low(pairs[0].first, pairs[1].first), high(pairs[0].first, pairs[1].first), low(pairs[0].second, pairs[1].second),
+                       high(pairs[0].second, pairs[1].second));  // in each quarter of the lanes one number a group
+  const __m512 swapped = _mm512_shuffle_f32x4(all.first, all.first, 0x4E), swapped_after = _mm512_shuffle_f32x4(all.second, all.second, 0x4E);
+  const Two half = join(all.first, swapped, all.second, swapped_after);
+  const Two one = join(half.first, _mm512_shuffle_f32x4(half.first, half.first, 0xB1), half.second,
+                       _mm512_shuffle_f32x4(half.second, half.second, 0xB1));
+  _mm_storeu_ps(largest, _mm512_castps512_ps128(one.first));
+  _mm_storeu_ps(second, _mm512_castps512_ps128(one.second));
 }
 OCTAVO_FN void i32_reduce_add4(I32 a, I32 b, I32 c, I32 d, int32_t* out) {
   const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a.v, b.v), _mm512_unpackhi_epi32(a.v, b.v));

@@ -100,12 +100,12 @@ OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) {
   return OCTAVO_PARTS(F32, choose_(Ints{4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3} < count, a.q[i], rest.q[i]));
 }
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) { return OCTAVO_PARTS(F32, choose_(a.q[i] < b.q[i], yes.q[i], no.q[i])); }
-OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) {
+OCTAVO_FN uint32_t f32_mask_less(F32 a, F32 b) {
   float lanes[2][kLanes];
   f32_store(lanes[0], a);
   f32_store(lanes[1], b);
   uint32_t mask = 0;
-  for (size_t i = 0; i < kLanes; ++i) mask |= static_cast<uint32_t>(lanes[0][i] == lanes[1][i]) << i;
+  for (size_t i = 0; i < kLanes; ++i) mask |= static_cast<uint32_t>(lanes[0][i] < lanes[1][i]) << i;
   return mask;
 }
 

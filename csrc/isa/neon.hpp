@@ -76,10 +76,10 @@ OCTAVO_FN F32 f32_keep_first(F32 a, size_t n, F32 rest) {
 OCTAVO_FN F32 f32_select_less(F32 a, F32 b, F32 yes, F32 no) {
   return OCTAVO_PARTS(F32, vbslq_f32(vcltq_f32(a.q[i], b.q[i]), yes.q[i], no.q[i]));
 }
-OCTAVO_FN uint32_t f32_mask_equal(F32 a, F32 b) {
+OCTAVO_FN uint32_t f32_mask_less(F32 a, F32 b) {
   alignas(16) constexpr uint32_t kBits[4] = {1, 2, 4, 8};
   uint32_t mask = 0;
-  for (int i = 0; i < 4; ++i) mask |= vaddvq_u32(vandq_u32(vceqq_f32(a.q[i], b.q[i]), vld1q_u32(kBits))) << 4 * i;
+  for (int i = 0; i < 4; ++i) mask |= vaddvq_u32(vandq_u32(vcltq_f32(a.q[i], b.q[i]), vld1q_u32(kBits))) << 4 * i;
   return mask;
 }
 

@@ -204,7 +204,8 @@ OCTAVO_FN void add_quarter(float32x4_t (&sums)[R], const uint8_t* head, const ui
 }
 
 template <WeightType T, int R>
-void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t columns, float (*sums)[kTile]) {
+void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t columns, const Outliers& outliers, size_t row,
+                    float (*sums)[kTile]) {
   float32x4_t sum[4][R];
   for (auto& quarter : sum)
     for (float32x4_t& lanes : quarter) lanes = vdupq_n_f32(0.0f);
@@ -217,6 +218,11 @@ void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t co
   });
   for (int r = 0; r < R; ++r)
     for (size_t quarter = 0; quarter < 4; ++quarter) vst1q_f32(sums[r] + 4 * quarter, sum[quarter][r]);
+  if (outliers.count == 0) return;
+  F32 whole[R];
+  for (int r = 0; r < R; ++r) whole[r] = f32_load(sums[r]);
+  add_outliers<T>(tile, outliers, row, whole);
+  for (int r = 0; r < R; ++r) f32_store(sums[r], whole[r]);
 }
 
 }  // namespace

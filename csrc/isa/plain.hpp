@@ -12,25 +12,20 @@ OCTAVO_FN Pairs pairs_round(F32 a, F32 b) {
   bf16_store(both + 16, b);
   return pairs_load(both);
 }
-OCTAVO_FN void f32_reduce_max4(F32 a, F32 b, F32 c, F32 d, float* out) {
-  out[0] = f32_reduce_max(a);
-  out[1] = f32_reduce_max(b);
-  out[2] = f32_reduce_max(c);
-  out[3] = f32_reduce_max(d);
+OCTAVO_FN void f32_largest_two4(const F32 (&larger)[4], const F32 (&smaller)[4], float* largest, float* second) {
+  for (int i = 0; i < 4; ++i) {
+    largest[i] = f32_reduce_max(larger[i]);
+    const F32 top = f32_set1(largest[i]);
+    const uint32_t below = f32_mask_less(larger[i], top);
+    const bool alone = __builtin_popcount(below) == kLanes - 1;
+    second[i] = alone ? f32_reduce_max(f32_max(f32_select_less(larger[i], top, larger[i], f32_zero()), smaller[i])) : largest[i];
+  }
 }
 OCTAVO_FN void i32_reduce_add4(I32 a, I32 b, I32 c, I32 d, int32_t* out) {
   out[0] = i32_reduce_add(a);
   out[1] = i32_reduce_add(b);
   out[2] = i32_reduce_add(c);
   out[3] = i32_reduce_add(d);
-}
-OCTAVO_FN size_t list_nonzero(const float* x, size_t n, uint16_t* list) {
-  size_t count = 0;
-  for (size_t i = 0; i < n; ++i) {
-    list[count] = static_cast<uint16_t>(i);
-    count += x[i] != 0.0f;
-  }
-  return count;
 }
 
 }  // namespace

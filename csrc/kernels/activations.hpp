@@ -4,6 +4,22 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
+OCTAVO_FN size_t smaller(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+template <size_t N>
+struct Count {
+  static constexpr size_t value = N;
+};
+
+// fn(Count<n>) for n in 1 … N.
+template <size_t N, typename Fn>
+OCTAVO_FN void with_count(size_t n, Fn fn) {
+  if (n == N) return fn(Count<N>{});
+  if constexpr (N > 1) with_count<N - 1>(n, fn);
+}
+
 // Where a group of a q8 row goes.
 struct Q8Place {
   Q8Group* group;
@@ -14,76 +30,81 @@ OCTAVO_FN Q8Place q8_place(const Rows& out, size_t r, size_t g) {
   return {q8_row(out, r) + g, q8_outliers(out, r) + g, q8_places(out, r) + g};
 }
 
-// The largest lanes of N vectors, and the sums of lanes: four at a time, which some instruction sets do in fewer steps. A vector meets the
-// same operations whatever N is, which matters where there are NaNs.
-template <size_t N>
-OCTAVO_FN void reduce_max(const F32 (&a)[N], float (&out)[N]) {
-  float four[4];
-  f32_reduce_max4(a[0], a[N > 1 ? 1 : 0], a[N > 2 ? 2 : 0], a[N > 3 ? 3 : 0], four);
-  for (size_t i = 0; i < N; ++i) out[i] = four[i];
-}
-template <size_t N>
-OCTAVO_FN void reduce_add(const I32 (&a)[N], int32_t (&out)[N]) {
-  int32_t four[4];
-  i32_reduce_add4(a[0], a[N > 1 ? 1 : 0], a[N > 2 ? 2 : 0], a[N > 3 ? 3 : 0], four);
-  for (size_t i = 0; i < N; ++i) out[i] = four[i];
-}
+// A number for each of four groups.
+typedef float Four __attribute__((vector_size(16)));
+typedef int32_t FourInts __attribute__((vector_size(16)));
 
-// The place of the one magnitude among a and b, 16 of a group's 32 each, that is more than kOutlierRatio times every other; -1 if none is.
-// next: the largest magnitude below the largest.
-OCTAVO_FN int find_outlier(F32 a, F32 b, float largest, float next) {
-  const uint32_t top = f32_mask_equal(a, f32_set1(largest)) | f32_mask_equal(b, f32_set1(largest)) << 16;
-  const bool apart = largest > kOutlierRatio * next && (top & (top - 1)) == 0;
-  return apart ? __builtin_ctz(top) : -1;
+// Each group's part of the four, behind its codes: its row of a transposed matrix.
+template <size_t N>
+OCTAVO_FN void store_sums(Four scale, Four scaled_sum, FourInts half_sums, FourInts biased, const Q8Place (&to)[N]) {
+  static_assert(sizeof(Q8Group) == offsetof(Q8Group, scale) + 16 && offsetof(Q8Group, half_sum) == offsetof(Q8Group, scale) + 8);
+  FourInts a, b;
+  __builtin_memcpy(&a, &scale, 16);
+  __builtin_memcpy(&b, &scaled_sum, 16);
+  const FourInts low[2] = {__builtin_shuffle(a, b, FourInts{0, 4, 1, 5}), __builtin_shuffle(half_sums, biased, FourInts{0, 4, 1, 5})};
+  const FourInts high[2] = {__builtin_shuffle(a, b, FourInts{2, 6, 3, 7}), __builtin_shuffle(half_sums, biased, FourInts{2, 6, 3, 7})};
+  const FourInts rows[4] = {
+      __builtin_shuffle(low[0], low[1], FourInts{0, 1, 4, 5}), __builtin_shuffle(low[0], low[1], FourInts{2, 3, 6, 7}),
+      __builtin_shuffle(high[0], high[1], FourInts{0, 1, 4, 5}), __builtin_shuffle(high[0], high[1], FourInts{2, 3, 6, 7})};
+  for (size_t i = 0; i < N; ++i) __builtin_memcpy(&to[i].group->scale, &rows[i], 16);
 }
 
 // Quantizes N groups, 1 … 4, of 32 values, each given as two vectors (absent values as 0): codes are round(x * (127 / absmax)), ties to
-// even. Without branches: one group in ten has an outlier, and none can be foretold.
+// even. Without branches: one group in ten has an outlier, and none can be foretold. What there is one number of in a group is worked out
+// for four groups at once; a group meets the same operations whatever N is, which matters where there are NaNs.
 template <size_t N>
 OCTAVO_FN void quantize_groups(const F32 (&x)[N][2], const Q8Place (&to)[N]) {
-  F32 size[N][2], most[N];
-  float largest[N], next[N], absmax[N], inverse[N], scale[N];
-  int at[N];
-  for (size_t i = 0; i < N; ++i) {
-    for (size_t h = 0; h < 2; ++h) size[i][h] = f32_abs(x[i][h]);
-    most[i] = f32_max(size[i][0], size[i][1]);
+  F32 size[N][2], larger[4], smaller[4];
+  for (size_t i = 0; i < 4; ++i) {
+    const size_t from = i < N ? i : 0;
+    for (size_t h = 0; h < 2; ++h) size[from][h] = f32_abs(x[from][h]);
+    larger[i] = f32_max(size[from][0], size[from][1]);
+    smaller[i] = f32_min(size[from][0], size[from][1]);
   }
-  reduce_max(most, largest);
-  for (size_t i = 0; i < N; ++i) {
-    const F32 top = f32_set1(largest[i]), zero = f32_zero();
-    most[i] = f32_max(f32_select_less(size[i][0], top, size[i][0], zero), f32_select_less(size[i][1], top, size[i][1], zero));
-  }
-  reduce_max(most, next);
-  for (size_t i = 0; i < N; ++i) {
-    at[i] = find_outlier(size[i][0], size[i][1], largest[i], next[i]);
-    absmax[i] = at[i] < 0 ? largest[i] : next[i];
-  }
-  for (size_t i = 0; i < N; ++i) {
-    inverse[i] = absmax[i] > 0.0f ? 127.0f / absmax[i] : 0.0f;
-    scale[i] = absmax[i] / 127.0f;
-  }
-  I32 codes[2][N];
+  Four largest, second;
+  f32_largest_two4(larger, smaller, reinterpret_cast<float*>(&largest), reinterpret_cast<float*>(&second));
+  const FourInts apart = largest > kOutlierRatio * second;
+  const Four none{}, absmax = apart ? second : largest;
+  const Four limit = apart ? second : none + __builtin_inff();  // only the outlier is beyond it
+  const Four scale = absmax / 127.0f, inverse = absmax > none ? 127.0f / absmax : none;
+  I32 codes[2][4];
   for (size_t i = 0; i < N; ++i) {
     float values[33];
-    const F32 limit = f32_set1(at[i] < 0 ? __builtin_inff() : absmax[i]);  // only the outlier is beyond it
+    uint32_t beyond = 0;
     for (size_t h = 0; h < 2; ++h) {
       f32_store(values + 16 * h, x[i][h]);
-      codes[h][i] = i32_from_f32(f32_select_less(limit, size[i][h], f32_zero(), x[i][h]) * f32_set1(inverse[i]));
+      beyond |= f32_mask_less(f32_set1(limit[i]), size[i][h]) << 16 * h;
+      codes[h][i] = i32_from_f32(f32_select_less(f32_set1(limit[i]), size[i][h], f32_zero(), x[i][h]) * f32_set1(inverse[i]));
       i32_store_i8(to[i].group->codes + 16 * h, codes[h][i]);
     }
     values[32] = 0.0f;
-    *to[i].outlier = values[at[i] < 0 ? 32 : at[i]];
-    *to[i].place = static_cast<uint8_t>(at[i] < 0 ? 0 : at[i]);
+    const auto at = static_cast<size_t>(__builtin_ctzll(beyond | uint64_t{1} << 32));
+    *to[i].outlier = values[at];
+    *to[i].place = static_cast<uint8_t>(at % 32);
   }
-  int32_t sums[2][N];
-  for (size_t h = 0; h < 2; ++h) reduce_add(codes[h], sums[h]);
-  for (size_t i = 0; i < N; ++i) {
-    const int32_t sum = sums[0][i] + sums[1][i];
-    Q8Group& group = *to[i].group;
-    group.scale = scale[i];
-    group.scaled_sum = scale[i] * static_cast<float>(sum);
-    for (size_t h = 0; h < 2; ++h) group.half_sum[h] = static_cast<int16_t>(sums[h][i]);
-    group.biased = -128 * sum;
+  FourInts sums[2];
+  for (size_t h = 0; h < 2; ++h) {
+    const I32(&c)[4] = codes[h];
+    i32_reduce_add4(c[0], c[N > 1 ? 1 : 0], c[N > 2 ? 2 : 0], c[N > 3 ? 3 : 0], reinterpret_cast<int32_t*>(&sums[h]));
+  }
+  const FourInts sum = sums[0] + sums[1];
+  store_sums(scale, scale * __builtin_convertvector(sum, Four), (sums[0] & 0xffff) | sums[1] << 16, sum * -128, to);
+}
+
+// Quantizes groups 0 … count - 1, four at a time: half h of group k is value(k, h), and place(k), asked for in order, is where it goes.
+template <typename Value, typename Place>
+OCTAVO_FN void quantize_run(size_t count, Value value, Place place) {
+  for (size_t k = 0; k < count; k += 4) {
+    with_count<4>(smaller(4, count - k), [&](auto some) __attribute__((always_inline)) {
+      constexpr size_t kSome = decltype(some)::value;
+      F32 x[kSome][2];
+      Q8Place to[kSome];
+      for (size_t i = 0; i < kSome; ++i) {
+        for (size_t h = 0; h < 2; ++h) x[i][h] = value(k + i, h);
+        to[i] = place(k + i);
+      }
+      quantize_groups<kSome>(x, to);
+    });
   }
 }
 
@@ -99,11 +120,9 @@ OCTAVO_FN void store_columns(float* row, size_t column, size_t columns, F32 a) {
     f32_store_partial(row + column, a, columns - column);
 }
 
-// Stores columns [column, column + 32) of row r of out, whatever its kind; column is a multiple of 32, values past the end are 0.
-OCTAVO_FN void store_group(const Rows& out, size_t r, size_t column, F32 a, F32 b) {
-  if (out.kind == BufferKind::kQ8) {
-    quantize_groups<1>({{a, b}}, {q8_place(out, r, column / kQ8Group)});
-  } else if (out.kind == BufferKind::kBF16) {
+// Stores columns [column, column + 32) of row r of out, which is not q8; column is a multiple of 32, values past the end are 0.
+OCTAVO_FN void store_floats(const Rows& out, size_t r, size_t column, F32 a, F32 b) {
+  if (out.kind == BufferKind::kBF16) {
     bf16_store(bf16_row(out, r) + column, a);
     bf16_store(bf16_row(out, r) + column + kLanes, b);
   } else {
@@ -116,19 +135,12 @@ OCTAVO_FN void store_group(const Rows& out, size_t r, size_t column, F32 a, F32 
 // is a multiple of 32.
 template <typename Value>
 OCTAVO_FN void store_columns_of(const Rows& out, size_t r, size_t first, size_t width, Value value) {
-  size_t i = 0;
   if (out.kind == BufferKind::kQ8) {
-    for (; i + 4 * kQ8Group <= width; i += 4 * kQ8Group) {
-      F32 x[4][2];
-      Q8Place to[4];
-      for (size_t g = 0; g < 4; ++g) {
-        for (size_t h = 0; h < 2; ++h) x[g][h] = value(i + 32 * g + 16 * h);
-        to[g] = q8_place(out, r, (first + i) / kQ8Group + g);
-      }
-      quantize_groups<4>(x, to);
-    }
+    return quantize_run(
+        (width + kQ8Group - 1) / kQ8Group, [&](size_t k, size_t h) __attribute__((always_inline)) { return value(32 * k + 16 * h); },
+        [&](size_t k) __attribute__((always_inline)) { return q8_place(out, r, first / kQ8Group + k); });
   }
-  for (; i < width; i += 32) store_group(out, r, first + i, value(i), value(i + kLanes));
+  for (size_t i = 0; i < width; i += 32) store_floats(out, r, first + i, value(i), value(i + kLanes));
 }
 
 }  // namespace

@@ -29,18 +29,6 @@ constexpr size_t tiles_for(size_t rows) {
 constexpr size_t kSplitTiles = kSplit / 16;
 constexpr size_t kGranule = 8;  // tokens that surely lie in one block
 
-template <size_t N>
-struct Count {
-  static constexpr size_t value = N;
-};
-
-// fn(Count<n>) for n in 1 … N.
-template <size_t N = kRows, typename Fn>
-OCTAVO_FN void with_count(size_t n, Fn fn) {
-  if (n == N) return fn(Count<N>{});
-  if constexpr (N > 1) with_count<N - 1>(n, fn);
-}
-
 // One item's shape, and where its parts lie in scratch.
 struct ItemShape {
   size_t heads;  // query heads of the KV head
@@ -402,7 +390,7 @@ template <typename KV>
 OCTAVO_FN void attend_split(const AttentionArgs& args, const AttentionItem& item, ItemShape shape, size_t split, const SplitView<KV>& view,
                             const SplitScales* scales, bool cold, const float* queries, float* state, float* work) {
   for (size_t row = 0; row < shape.rows; row += kRows) {
-    with_count(shape.rows - row < kRows ? shape.rows - row : kRows, [&](auto count) {
+    with_count<kRows>(shape.rows - row < kRows ? shape.rows - row : kRows, [&](auto count) {
       attend_rows<KV, decltype(count)::value>(args, item, shape, row, split, view, scales, cold && row == 0, queries + row * shape.head_dim,
                                               state, work);
     });
@@ -456,15 +444,28 @@ OCTAVO_FN void normalize_row(State row, size_t head_dim, const float* sink) {
     scale = exp_scalar(*row.largest - top);
     sum = sum * scale + exp_scalar(*sink - top);
   }
-  for (size_t e = 0; e < head_dim; e += 16) f32_store(row.values + e, f32_load(row.values + e) * f32_set1(scale) / f32_set1(sum));
+  const F32 factor = f32_set1(scale / sum);
+  for (size_t e = 0; e < head_dim; e += 16) f32_store(row.values + e, f32_load(row.values + e) * factor);
 }
 
-// values [n] into columns from ``column`` on of row r of out; both are multiples of 32 unless out is fp32.
-OCTAVO_FN void store_values(const Rows& out, size_t r, size_t column, const float* values, size_t n) {
-  if (out.kind == BufferKind::kF32) {
-    __builtin_memcpy(f32_row(out, r) + column, values, n * sizeof(float));
-  } else {
-    for (size_t i = 0; i < n; i += 32) store_group(out, r, column + i, f32_load(values + i), f32_load(values + i + 16));
+// An item's values [tokens, width] into columns from ``column`` on of its rows of out; both are multiples of 32 unless out is fp32.
+OCTAVO_FN void store_values(const Rows& out, const AttentionItem& item, size_t column, const float* values, size_t width) {
+  if (out.kind == BufferKind::kQ8) {  // groups of all tokens as one run, as a head alone has only a few
+    const size_t groups = width / kQ8Group;
+    size_t row = item.row, group = 0;
+    return quantize_run(
+        item.tokens * groups, [&](size_t k, size_t h) __attribute__((always_inline)) { return f32_load(values + 32 * k + 16 * h); },
+        [&](size_t) __attribute__((always_inline)) {
+          const Q8Place place = q8_place(out, row, column / kQ8Group + group);
+          if (++group == groups) ++row, group = 0;
+          return place;
+        });
+  }
+  for (size_t token = 0; token < item.tokens; ++token, values += width) {
+    if (out.kind == BufferKind::kF32)
+      __builtin_memcpy(f32_row(out, item.row + token) + column, values, width * sizeof(float));
+    else
+      for (size_t i = 0; i < width; i += 32) store_floats(out, item.row + token, column + i, f32_load(values + i), f32_load(values + i + 16));
   }
 }
 
@@ -486,9 +487,7 @@ void finish(const AttentionArgs& args, const AttentionItem& item, float* states,
                   args.sinks == nullptr ? nullptr : args.sinks + item.kv_head * shape.heads + row % shape.heads);
   }
   const size_t width = shape.heads * shape.head_dim;
-  for (size_t token = 0; token < item.tokens; ++token) {
-    store_values(args.out, item.row + token, item.kv_head * width, states + 2 * shape.rows + token * width, width);
-  }
+  store_values(args.out, item, item.kv_head * width, states + 2 * shape.rows, width);
 }
 
 constexpr AttentionKernels attention_kernels() {

@@ -24,8 +24,10 @@ constexpr size_t tiles_bf16(size_t rows) {
 }
 #endif
 
-// scores[r, 16 t + lane] = sum over pairs of e, in order, of q[e, r] * k[t][e, lane]; q is [head_dim / 2, R, 2]. Asks memory for as much of
-// the split after.
+// From one row of queries to the next: each row's address is one register's and a constant then, and rows lie in different sets of L1.
+constexpr size_t kQueryStride = kMaxHeadDim + 32;
+
+// scores[r, 16 t + lane] = sum over pairs of e, in order, of q[r, e] * k[t][e, lane]. Asks memory for as much of the split after.
 template <size_t R, size_t T>
 OCTAVO_FN void score_tiles_bf16(const uint16_t* q, const uint16_t* const* k, const uint16_t* const* next, size_t head_dim, float* scores) {
   F32 sums[R][T];
@@ -39,7 +41,7 @@ OCTAVO_FN void score_tiles_bf16(const uint16_t* q, const uint16_t* const* k, con
       prefetch(next[t] + i * 32);
     }
     for (size_t r = 0; r < R; ++r) {
-      const Pairs pair = pairs_broadcast(q + (i * R + r) * 2);
+      const Pairs pair = pairs_broadcast(q + r * kQueryStride + 2 * i);
       for (size_t t = 0; t < T; ++t) sums[r][t] = dot_bf16(sums[r][t], keys[t], pair);
     }
   }
@@ -151,18 +153,12 @@ void attend_rows_bf16(const AttentionArgs& args, const AttentionItem& item, Item
   value_rows_bf16<R>(weights, view, next, all, shape.head_dim, join, rows.values);
 }
 
-// The item's queries times scale as bf16, in panels [head_dim / 2, up to kRowsBF16 rows, 2].
-OCTAVO_FN void pack_queries_bf16(const AttentionArgs& args, const AttentionItem& item, ItemShape shape, uint16_t* out) {
-  uint16_t one[kMaxHeadDim];
-  for (size_t row = 0; row < shape.rows; row += kRowsBF16) {
-    const size_t count = shape.rows - row < kRowsBF16 ? shape.rows - row : kRowsBF16;
-    for (size_t r = 0; r < count; ++r) {
-      const size_t token = (row + r) / shape.heads, head = item.kv_head * shape.heads + (row + r) % shape.heads;
-      const float* q = f32_row(args.q, item.row + token) + head * shape.head_dim;
-      for (size_t e = 0; e < shape.head_dim; e += 16) bf16_store(one + e, f32_load(q + e) * f32_set1(args.scale));
-      for (size_t i = 0; i < shape.head_dim / 2; ++i) {
-        __builtin_memcpy(out + row * shape.head_dim + (i * count + r) * 2, one + 2 * i, 2 * sizeof *one);
-      }
+// The item's queries times scale as bf16.
+OCTAVO_FN void round_queries(const AttentionArgs& args, const AttentionItem& item, ItemShape shape, uint16_t* out) {
+  for (size_t token = 0; token < item.tokens; ++token) {
+    const float* q = f32_row(args.q, item.row + token) + item.kv_head * shape.heads * shape.head_dim;
+    for (size_t head = 0; head < shape.heads; ++head, q += shape.head_dim, out += kQueryStride) {
+      for (size_t e = 0; e < shape.head_dim; e += 16) bf16_store(out + e, f32_load(q + e) * f32_set1(args.scale));
     }
   }
 }
@@ -224,7 +220,7 @@ OCTAVO_FN void fetch_values(const SplitView<KV>& view, Span span, size_t head_di
 
 // What attend_bf16 keeps in scratch, in this order, as floats.
 struct RoomBF16 {
-  size_t queries;  // [rows, head_dim] bf16
+  size_t queries;  // [rows, kQueryStride] bf16
   size_t scores;   // [kRowsBF16, kSplit]
   size_t weights;  // [kRowsBF16, kSplit] bf16
   size_t granule;  // V of 8 tokens, bf16
@@ -234,7 +230,11 @@ struct RoomBF16 {
   size_t all() const { return queries + scores + weights + granule + pairs + joined; }
 };
 OCTAVO_FN RoomBF16 room_bf16(size_t rows, size_t head_dim, bool scaled) {
-  return {rows * head_dim / 2,  kRowsBF16 * kSplit, kRowsBF16 * kSplit / 2, kGranule * head_dim / 2, scaled ? kSplit * head_dim : 0,
+  return {rows * kQueryStride / 2,
+          kRowsBF16 * kSplit,
+          kRowsBF16 * kSplit / 2,
+          kGranule * head_dim / 2,
+          scaled ? kSplit * head_dim : 0,
           kSplit * head_dim / 2};
 }
 
@@ -256,7 +256,7 @@ void attend_bf16_as(const AttentionArgs& args, const AttentionItem& item, size_t
   uint16_t* codes = granule + 2 * room.granule;
   auto* joined = reinterpret_cast<typename KV::Element*>(codes + 2 * room.pairs);
   const bool ahead = args.kv.block_size >= 16;  // joined has room for one split
-  pack_queries_bf16(args, item, shape, queries);
+  round_queries(args, item, shape, queries);
   SplitView<KV> views[2];  // of this split and the next, in turn
   for (size_t split = begin; split < end; ++split, state += step) {
     const Span span = visible_of(args, item, split);
@@ -279,7 +279,7 @@ void attend_bf16_as(const AttentionArgs& args, const AttentionItem& item, size_t
     for (size_t row = 0; row < shape.rows; row += kRowsBF16) {
       with_count<kRowsBF16>(shape.rows - row < kRowsBF16 ? shape.rows - row : kRowsBF16, [&](auto count) {
         attend_rows_bf16<decltype(count)::value>(args, item, shape, row, split, view, row == 0 ? *fetched : view,
-                                                 KV::kScaled ? &scales : nullptr, queries + row * dim, state, scores, weights);
+                                                 KV::kScaled ? &scales : nullptr, queries + row * kQueryStride, state, scores, weights);
       });
     }
   }

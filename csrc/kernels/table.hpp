@@ -7,6 +7,7 @@
 #include "kernels/activations.hpp"
 #include "kernels/packing.hpp"
 #include "kernels/unpacking.hpp"
+#include "kernels/outliers.hpp"
 #if defined(OCTAVO_NEON)
 #include "isa/neon_tiles.hpp"
 #else

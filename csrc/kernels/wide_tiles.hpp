@@ -60,7 +60,8 @@ OCTAVO_FN void add_group(F32* sum, const Bytes (&u)[8], const Scales<T>& s, cons
 }
 
 template <WeightType T, int R>
-void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t columns, float (*sums)[kTile]) {
+void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t columns, const Outliers& outliers, size_t row,
+                    float (*sums)[kTile]) {
   F32 sum[R];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) sum[r] = f32_zero();
@@ -73,6 +74,7 @@ void quantized_tile(const uint8_t* tile, const char* x, size_t stride, size_t co
 #pragma GCC unroll 16
     for (int r = 0; r < R; r += kAtOnce) add_group<T, kAtOnce>(sum + r, u, s, x + r * stride + g * sizeof(Q8Group), stride);
   });
+  add_outliers<T>(tile, outliers, row, sum);
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) f32_store(sums[r], sum[r]);
 }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr int kSpinsBeforeYield = 4096;
+constexpr uint32_t kLoopsBetweenLooks = 16;  // a step of a small model runs some two hundred
 
 void pause() {
 #if defined(__x86_64__)
@@ -81,6 +83,7 @@ void ThreadPool::run(size_t count, Call call, void* context) {
   signal_.store(epoch_);  // sequentially consistent, as is the read of sleepers_: either we see the sleeper, or it sees the signal
   if (sleepers_.load() > 0) signal_.notify_all();
 
+  if (epoch_ % kLoopsBetweenLooks == 0) leave_worker();
   claim_items(epoch_, 0);
   for (int spins = 1; done_.load(std::memory_order_acquire) < count; ++spins) {
     if (spins % kSpinsBeforeYield != 0)
@@ -89,6 +92,16 @@ void ThreadPool::run(size_t count, Call call, void* context) {
       sched_yield();  // the worker that we wait for may want this CPU
   }
   claims_.store(uint64_t{epoch_} << 32 | UINT32_MAX);
+}
+
+void ThreadPool::leave_worker() {
+  const int here = sched_getcpu();
+  if (cpus_[0] < 0 || here == cpus_[0] || std::find(cpus_.begin() + 1, cpus_.end(), here) == cpus_.end()) return;
+  cpu_set_t allowed, own;
+  CPU_ZERO(&own);
+  CPU_SET(cpus_[0], &own);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || !CPU_ISSET(cpus_[0], &allowed)) return;
+  if (sched_setaffinity(0, sizeof own, &own) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 void ThreadPool::claim_items(uint64_t epoch, size_t worker) {

@@ -17,10 +17,13 @@ namespace octavo {
 // can only succeed in the epoch whose loop the worker has read. The loop ends when all its items are done, not when all workers have
 // come by: a worker that the system has put aside delays nobody unless it holds an item.
 //
+// The system may run the caller on a worker's CPU, and leave it there while its own has any other thread, be it the least important one: the
+// two then share one CPU for a step or several. So now and then a loop looks where it is, and moves.
+//
 // Workers spin for about 50 µs after their last item (ops of a step follow one another within a few µs), then sleep.
 class ThreadPool {
 public:
-  // One worker a CPU id, in order; -1 leaves it unpinned. Entry 0 is the caller's, which is never pinned.
+  // One worker a CPU id, in order; -1 leaves it unpinned. Entry 0 is the caller's, which is not pinned, only moved there from another's.
   // Throws std::invalid_argument on an empty list, an id below -1, or a CPU that this process may not use.
   explicit ThreadPool(std::vector<int> cpus);
   ~ThreadPool() { close(); }
@@ -59,6 +62,7 @@ private:
   void run(size_t count, Call call, void* context);
   void work(size_t worker);
   void claim_items(uint64_t epoch, size_t worker);
+  void leave_worker();
 
   std::vector<int> cpus_;
   std::vector<std::thread> threads_;

@@ -87,6 +87,31 @@ def test_workers_are_pinned_and_the_caller_is_left_alone() -> None:
     pool.close()
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
+def test_a_caller_on_a_workers_cpu_moves_to_its_own() -> None:
+    def last_cpu() -> int:
+        with open("/proc/thread-self/stat") as stat:
+            return int(stat.read().rpartition(")")[2].split()[36])
+
+    before = os.sched_getaffinity(0)
+    own, workers = sorted(before)[:2]
+    program, _ = adder(_native.ThreadPool([own, workers]))
+    seen = set()
+    for _ in range(10):
+        os.sched_setaffinity(0, {workers})
+        os.sched_setaffinity(0, before)  # still there, until it is moved
+        for _ in range(10):
+            step(program)
+        seen.add(last_cpu())
+        assert os.sched_getaffinity(0) == before
+    assert own in seen
+    os.sched_setaffinity(0, {workers})  # whoever was told to stay does
+    for _ in range(20):
+        step(program)
+    assert last_cpu() == workers and os.sched_getaffinity(0) == {workers}
+    os.sched_setaffinity(0, before)
+
+
 def test_idle_workers_sleep() -> None:
     pool = _native.ThreadPool([-1] * 3)
     time.sleep(0.02)

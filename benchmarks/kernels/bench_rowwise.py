@@ -98,13 +98,11 @@ def sampler(vocab: int, temperature: float, top_k: int, top_p: float) -> Build:
 
     def build(isa: str, pool: _native.ThreadPool, rows: int) -> Callable[[], float]:
         logits = random_logits(rows, vocab)
-        numbers = [np.full(rows, value, np.float32) for value in (temperature, top_p, 0.0)]
-        seeds, zeros = np.arange(rows, dtype=np.uint64), np.zeros(rows, np.int32)
-        arguments = (numbers[0], np.full(rows, top_k, np.int32), numbers[1], numbers[2], seeds, zeros)
+        rules = _native.SamplingRules([temperature] * rows, [top_k] * rows, [top_p] * rows, [0.0] * rows, range(rows))
 
         def run() -> float:
             start = time.perf_counter()
-            _native.sample(pool, logits, *arguments, isa)
+            _native.sample(pool, logits, rules, [0] * rows, isa)
             return time.perf_counter() - start
 
         return run

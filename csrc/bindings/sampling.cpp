@@ -1,8 +1,11 @@
 #include "sampling.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "bindings/bindings.hpp"
 #include "cpu.hpp"
@@ -19,14 +22,25 @@ Logits logits_of(const Array<float, 2>& array) {
   return {array.data(), array.shape(0), array.shape(1)};
 }
 
-template <typename T>
-const T* per_row(const char* name, const Array<T, 1>& array, const Logits& logits) {
-  if (array.shape(0) != logits.rows) {
-    throw std::invalid_argument(std::string(name) + ": " + std::to_string(array.shape(0)) + " values for " + std::to_string(logits.rows) +
-                                " rows of logits");
-  }
-  return array.data();
+void need_rows(const char* name, size_t count, size_t rows) {
+  if (count != rows)
+    throw std::invalid_argument(std::string(name) + ": " + std::to_string(count) + " values for " + std::to_string(rows) + " rows");
 }
+
+// The rules of a batch: what of them stays from token to token.
+struct BatchRules {
+  std::vector<float> temperature;
+  std::vector<int32_t> top_k;
+  std::vector<float> top_p, min_p;
+  std::vector<uint64_t> seeds;
+
+  void check() const {
+    need_rows("top_k", top_k.size(), temperature.size());
+    need_rows("top_p", top_p.size(), temperature.size());
+    need_rows("min_p", min_p.size(), temperature.size());
+    need_rows("seeds", seeds.size(), temperature.size());
+  }
+};
 
 // What a call works in: the caller's scratch, or one of its own.
 class ScratchOrOwn {
@@ -43,19 +57,16 @@ private:
   SamplingScratch* scratch_;
 };
 
-nb::ndarray<nb::numpy, int32_t> sample_rows(ThreadPool& pool, Array<float, 2> logits, Array<float, 1> temperature, Array<int32_t, 1> top_k,
-                                            Array<float, 1> top_p, Array<float, 1> min_p, Array<uint64_t, 1> seeds,
-                                            Array<int32_t, 1> indices, const std::optional<std::string>& isa, SamplingScratch* scratch) {
+std::vector<int32_t> sample_rows(ThreadPool& pool, Array<float, 2> logits, const BatchRules& batch, const std::vector<int32_t>& indices,
+                                 const std::optional<std::string>& isa, SamplingScratch* scratch) {
   ScratchOrOwn room(scratch, pool);
   const KernelTable& kernels = kernels_or_best(isa);
   const Logits rows = logits_of(logits);
-  const SamplingRules rules{per_row("temperature", temperature, rows),
-                            per_row("top_k", top_k, rows),
-                            per_row("top_p", top_p, rows),
-                            per_row("min_p", min_p, rows),
-                            per_row("seeds", seeds, rows),
-                            per_row("indices", indices, rows)};
-  auto ids = new_array<int32_t>({rows.rows});
+  need_rows("rules", batch.temperature.size(), rows.rows);
+  need_rows("indices", indices.size(), rows.rows);
+  const SamplingRules rules{batch.temperature.data(), batch.top_k.data(), batch.top_p.data(),
+                            batch.min_p.data(),       batch.seeds.data(), indices.data()};
+  std::vector<int32_t> ids(rows.rows);
   nb::gil_scoped_release release;
   sample(kernels, pool, rows, rules, ids.data(), room.get());
   return ids;
@@ -66,7 +77,8 @@ nb::tuple logprob_rows(ThreadPool& pool, Array<float, 2> logits, Array<int32_t, 
   ScratchOrOwn room(scratch, pool);
   const KernelTable& kernels = kernels_or_best(isa);
   const Logits rows = logits_of(logits);
-  const int32_t* ids = per_row("chosen", chosen, rows);
+  need_rows("chosen", chosen.shape(0), rows.rows);
+  const int32_t* ids = chosen.data();
   if (num > rows.vocab) throw std::invalid_argument("num = " + std::to_string(num) + ": the vocabulary has " + std::to_string(rows.vocab));
   for (size_t r = 0; r < rows.rows; ++r) {
     if (ids[r] < 0 || static_cast<size_t>(ids[r]) >= rows.vocab) {
@@ -93,8 +105,18 @@ void bind_sampling(nb::module_& m) {
             self->reserve(vocab);
           },
           nb::arg("pool"), nb::arg("vocab"));
-  m.def("sample", sample_rows, nb::arg("pool"), nb::arg("logits"), nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"),
-        nb::arg("min_p"), nb::arg("seeds"), nb::arg("indices"), nb::arg("isa") = nb::none(), nb::arg("scratch") = nb::none());
+  nb::class_<BatchRules>(m, "SamplingRules")
+      .def(
+          "__init__",
+          [](BatchRules* self, std::vector<float> temperature, std::vector<int32_t> top_k, std::vector<float> top_p,
+             std::vector<float> min_p, std::vector<uint64_t> seeds) {
+            BatchRules rules{std::move(temperature), std::move(top_k), std::move(top_p), std::move(min_p), std::move(seeds)};
+            rules.check();
+            new (self) BatchRules(std::move(rules));
+          },
+          nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"), nb::arg("seeds"));
+  m.def("sample", sample_rows, nb::arg("pool"), nb::arg("logits"), nb::arg("rules"), nb::arg("indices"), nb::arg("isa") = nb::none(),
+        nb::arg("scratch") = nb::none());
   m.def("logprobs", logprob_rows, nb::arg("pool"), nb::arg("logits"), nb::arg("chosen"), nb::arg("num"), nb::arg("isa") = nb::none(),
         nb::arg("scratch") = nb::none());
 }

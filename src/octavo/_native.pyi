@@ -153,19 +153,23 @@ class SamplingScratch:
 
     def __init__(self, pool: ThreadPool, vocab: int) -> None: ...
 
+class SamplingRules:
+    """How each row of a batch is sampled: what of it stays from token to token. All lists are of one length."""
+
+    def __init__(
+        self, temperature: Sequence[float], top_k: Sequence[int], top_p: Sequence[float], min_p: Sequence[float], seeds: Sequence[int]
+    ) -> None: ...
+
 def sample(
     pool: ThreadPool,
     logits: F32Array,
-    temperature: F32Array,
-    top_k: Int32Array,
-    top_p: F32Array,
-    min_p: F32Array,
-    seeds: npt.NDArray[np.uint64],
-    indices: Int32Array,
+    rules: SamplingRules,
+    indices: Sequence[int],
     isa: str | None = None,
     scratch: SamplingScratch | None = None,
-) -> Int32Array:
-    """One token id a row of ``logits`` [rows, vocab]; the rule is octavo.runner.sampling_reference's. All arrays are [rows].
+) -> list[int]:
+    """One token id a row of ``logits`` [rows, vocab]; the rule is octavo.runner.sampling_reference's. ``indices`` [rows]: of the token in
+    its request's output.
 
     -1 where the largest logit is not a finite number. ``isa`` None: the best one. ``scratch`` None: its memory is taken for this call.
     """

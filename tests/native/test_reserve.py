@@ -140,17 +140,15 @@ def test_sampling_works_in_its_scratch() -> None:
     rows, vocab = 7, 3000
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((rows, vocab)).astype(np.float32)
-    of = lambda value, kind: np.full(rows, value, kind)  # noqa: E731
     scratch = _native.SamplingScratch(POOL_2, vocab)
     before = _native.counters()
     for temperature, top_k, top_p, min_p in ((0, 0, 1, 0), (1, 0, 1, 0), (0.7, vocab - 1, 0.9, 0.1), (1.5, 0, 0.99999, 0)):
-        rules = (of(temperature, np.float32), of(top_k, np.int32), of(top_p, np.float32), of(min_p, np.float32))
-        seeds, indices = np.arange(rows, dtype=np.uint64), of(3, np.int32)
-        ids = _native.sample(POOL_2, logits, *rules, seeds, indices, ISA, scratch)
-        assert ids.tolist() == _native.sample(POOL, logits[:, :], *rules, seeds, indices, ISA, scratch).tolist()
+        rules = _native.SamplingRules([temperature] * rows, [top_k] * rows, [top_p] * rows, [min_p] * rows, range(rows))
+        ids = _native.sample(POOL_2, logits, rules, [3] * rows, ISA, scratch)
+        assert ids == _native.sample(POOL, logits[:, :], rules, [3] * rows, ISA, scratch)
     _native.logprobs(POOL_2, logits, np.zeros(rows, np.int32), 20, ISA, scratch)
     assert _native.counters() == before
-    _native.sample(POOL_2, np.zeros((rows, 2 * vocab), np.float32), *rules, seeds, indices, ISA, scratch)
+    _native.sample(POOL_2, np.zeros((rows, 2 * vocab), np.float32), rules, [3] * rows, ISA, scratch)
     assert _native.counters() > before
 
 

@@ -33,13 +33,11 @@ class Rule:
 
 
 def sample(logits: np.ndarray, rules: list[Rule], isa: str = ISAS[0], pool: _native.ThreadPool = POOL) -> list[int]:
-    def column(name: str, dtype: type) -> np.ndarray:
-        return np.array([getattr(rule, name) for rule in rules], dtype)
+    def column(name: str) -> list:
+        return [getattr(rule, name) for rule in rules]
 
-    return _native.sample(
-        pool, logits, column("temperature", np.float32), column("top_k", np.int32), column("top_p", np.float32),
-        column("min_p", np.float32), column("seed", np.uint64), column("index", np.int32), isa,
-    ).tolist()  # fmt: skip
+    batch = _native.SamplingRules(*map(column, ("temperature", "top_k", "top_p", "min_p", "seed")))
+    return _native.sample(pool, logits, batch, column("index"), isa)
 
 
 def expected(logits: np.ndarray, rule: Rule) -> int:
@@ -176,8 +174,12 @@ def test_logprobs_of_a_row_with_nan_are_nan(isa: str) -> None:
 
 def test_bad_arguments_are_refused_by_name() -> None:
     logits = np.zeros((2, 10), np.float32)
-    with pytest.raises(ValueError, match="temperature"):
+    with pytest.raises(ValueError, match="rules: 1 values for 2 rows"):
         sample(logits, [Rule()])
+    with pytest.raises(ValueError, match="min_p: 2 values for 1 rows"):
+        _native.SamplingRules([1.0], [0], [1.0], [0.0, 0.0], [1])
+    with pytest.raises(ValueError, match="indices: 1 values for 2 rows"):
+        _native.sample(POOL, logits, _native.SamplingRules([0.0] * 2, [0] * 2, [1.0] * 2, [0.0] * 2, [1] * 2), [0])
     with pytest.raises(ValueError, match=r"chosen\[1\] = 10"):
         _native.logprobs(POOL, logits, np.array([0, 10], np.int32), 1)
     with pytest.raises(ValueError, match="num = 11"):

@@ -29,6 +29,9 @@ class Row:
     state: SamplingState
     num_blocks: list[int]
     """Per layer group."""
+    num_tokens: int
+    """Known, of which the array has the first ``num_written``."""
+    num_written: int
     num_prompt_logprobs_sent: int = 0
     place: int = -1
     """Its row of the step's block tables."""
@@ -54,7 +57,8 @@ class _Decoding:
     """A step in which every request computed one token, and sampled."""
 
     names: list[str]
-    indices: npt.NDArray[np.intp]
+    lengths: list[int]
+    """After it."""
     batch: StepBatch
 
 
@@ -69,7 +73,6 @@ class InputBatch:
         self._free = list(range(max_num_seqs - 1, -1, -1))
         columns = max(64, min(max_model_len, TOKEN_BYTES_AT_START // (4 * max_num_seqs)))
         self._tokens = np.zeros((max_num_seqs, columns), np.int32)
-        self._num_tokens = np.zeros(max_num_seqs, np.int32)
         self._blocks = [np.zeros((max_num_seqs, -(-columns // block_size)), np.int32) for _ in range(num_groups)]
         self._decoding: _Decoding | None = None
         self._step = StepArrays(max_num_seqs, max_num_tokens, block_size, self._blocks)
@@ -95,12 +98,9 @@ class InputBatch:
             row.changed = True
 
     def append_token(self, row: Row, token_id: int) -> None:
-        """A token was sampled: it is the row's last one from now on."""
-        place = int(self._num_tokens[row.index])
-        if place < self.max_model_len:
-            self._reserve(place + 1)
-            self._tokens[row.index, place] = token_id
-            self._num_tokens[row.index] = place + 1
+        """A token was sampled: it is the row's last one from now on. The array gets it when a step is laid out anew."""
+        if row.num_tokens < self.max_model_len:
+            row.num_tokens += 1
         row.state.append(token_id)
 
     def lay_out(self, scheduled: SchedulerOutput) -> StepBatch:
@@ -109,34 +109,38 @@ class InputBatch:
             return self._decoding.batch
         self._decoding = None
         rows = [self._rows[request_id] for request_id in scheduled.num_scheduled_tokens]
+        for row in rows:
+            self._write_tokens(row)
         counts = np.fromiter(scheduled.num_scheduled_tokens.values(), np.int32, len(rows))
         computed = _num_computed(scheduled)
         first = np.fromiter((computed[row.request_id] for row in rows), np.int32, len(rows))
         indices = np.fromiter((row.index for row in rows), np.intp, len(rows))
         inputs = self._step.lay_out(rows, counts, first, indices, self._tokens, self._blocks)
-        samples = inputs.seq_lens == self._num_tokens[indices]
+        samples = inputs.seq_lens == np.fromiter((row.num_tokens for row in rows), np.int32, len(rows))
         if any(row.state.params.prompt_logprobs is not None for row in rows):
             return self._score_prompts(StepBatch(inputs), rows, first, samples.tolist())
         inputs.logits_rows = inputs.query_start[1:][samples] - np.int32(1)
         sampling = [row for row, last in zip(rows, samples.tolist(), strict=True) if last]
         batch = StepBatch(inputs, sampling, list(range(len(sampling))))
         if len(rows) == len(sampling) == len(inputs.token_ids):
-            self._decoding = _Decoding(list(scheduled.num_scheduled_tokens), indices, batch)
+            self._decoding = _Decoding(list(scheduled.num_scheduled_tokens), inputs.seq_lens.tolist(), batch)
         return batch
 
     def _goes_on(self, last: _Decoding, scheduled: SchedulerOutput) -> bool:
         """Whether the step is the last one's requests with their next token each; ``last.batch`` is it then."""
-        running, inputs = scheduled.running, last.batch.inputs
+        running, rows = scheduled.running, last.batch.sampling
         if (
             scheduled.new
             or [entry.request_id for entry in running] != last.names
             or list(scheduled.num_scheduled_tokens) != last.names
             or scheduled.total_num_scheduled_tokens != len(last.names)
-            or any(row.changed for row in last.batch.sampling)
-            or [entry.num_computed_tokens for entry in running] != inputs.seq_lens.tolist()
+            or [entry.num_computed_tokens for entry in running] != last.lengths
+            or any([row.changed for row in rows])
+            or not self._step.go_on(last.batch.inputs, [row.state.output_token_ids[-1] for row in rows])
         ):
             return False
-        return self._step.go_on(inputs, last.indices, self._tokens)
+        last.lengths = [length + 1 for length in last.lengths]
+        return True
 
     def _score_prompts(self, batch: StepBatch, rows: Sequence[Row], first: Int32Array, samples: list[bool]) -> StepBatch:
         """Choose the rows whose logits are needed: a request's last token if it samples, and prompt tokens to be scored."""
@@ -160,11 +164,11 @@ class InputBatch:
 
     def _add(self, new: NewRequestData) -> None:
         state = SamplingState.from_request(new)
-        row = Row(new.request_id, self._free.pop(), new.num_prompt_tokens, state, [0] * len(self._blocks), new.num_prompt_logprobs_sent)
-        self._reserve(len(new.token_ids))
+        count, none = len(new.token_ids), [0] * len(self._blocks)
+        row = Row(new.request_id, self._free.pop(), new.num_prompt_tokens, state, none, count, count, new.num_prompt_logprobs_sent)
+        self._reserve(count)
         self._rows[new.request_id] = row
-        self._tokens[row.index, : len(new.token_ids)] = new.token_ids
-        self._num_tokens[row.index] = len(new.token_ids)
+        self._tokens[row.index, :count] = new.token_ids
         for group, blocks in enumerate(new.block_ids):
             self._put_blocks(row, group, blocks)
 
@@ -181,6 +185,14 @@ class InputBatch:
         self._blocks[group][row.index, start:end] = blocks
         row.num_blocks[group] = end
         row.changed = True
+
+    def _write_tokens(self, row: Row) -> None:
+        """Bring the array up to date."""
+        start, end = row.num_written, row.num_tokens
+        if start < end:
+            self._reserve(end)
+            self._tokens[row.index, start:end] = row.state.output_token_ids[start - row.num_prompt_tokens : end - row.num_prompt_tokens]
+            row.num_written = end
 
     def _reserve(self, num_tokens: int) -> None:
         if num_tokens > self._tokens.shape[1]:

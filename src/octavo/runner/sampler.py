@@ -100,12 +100,17 @@ class Sampler:
     def _use_native(self, pool: ThreadPool, isa: str | None, vocab_size: int) -> None:
         from octavo import _native
 
-        rules, scratch = _Rules(), _native.SamplingScratch(pool, vocab_size)
+        scratch = _native.SamplingScratch(pool, vocab_size)
+        batch: list[SamplingState] = []
+        rules = _native.SamplingRules(*_rules(batch))
 
         def choose(logits: F32Array, rows: Sequence[SamplingState]) -> list[int]:
-            arguments = rules.of(rows)
+            nonlocal batch, rules
+            if batch != rows:
+                batch, rules = list(rows), _native.SamplingRules(*_rules(rows))
+            indices = [len(state.output_token_ids) for state in rows]
             start = time.perf_counter()
-            ids: list[int] = _native.sample(pool, logits, *arguments, isa, scratch).tolist()
+            ids = _native.sample(pool, logits, rules, indices, isa, scratch)
             self._native_seconds += time.perf_counter() - start
             return ids
 
@@ -126,37 +131,30 @@ def _why_nothing(row: F32Array) -> str:
 def _choose_reference(logits: F32Array, rows: Sequence[SamplingState]) -> list[int]:
     """What ``octavo._native.sample`` does, row by row."""
     chosen = np.argmax(logits, axis=1)
-    for i, rule in enumerate(zip(*(values.tolist() for values in _Rules().of(rows)), strict=True)):
+    for i, (temperature, top_k, top_p, min_p, seed) in enumerate(zip(*_rules(rows), strict=True)):
         if not np.isfinite(logits[i, chosen[i]]):
             chosen[i] = -1
         elif not rows[i].params.greedy:
-            chosen[i] = sampling_reference.sample_row(logits[i], *rule)
+            index = len(rows[i].output_token_ids)
+            chosen[i] = sampling_reference.sample_row(logits[i], _f32(temperature), top_k, _f32(top_p), _f32(min_p), seed, index)
     return [int(token) for token in chosen]
 
 
-class _Rules:
-    """The arguments of ``octavo._native.sample``; while a batch stays the same, only the indices are made anew."""
-
-    def __init__(self) -> None:
-        self._rows: list[SamplingState] = []
-        self._arrays = _rule_arrays([])
-
-    def of(self, rows: Sequence[SamplingState]) -> tuple[F32Array, Int32Array, F32Array, F32Array, npt.NDArray[np.uint64], Int32Array]:
-        """temperature, top_k, top_p, min_p, seeds, indices."""
-        if self._rows != rows:
-            self._rows, self._arrays = list(rows), _rule_arrays(rows)
-        return *self._arrays, np.fromiter((len(state.output_token_ids) for state in rows), np.int32, len(rows))
-
-
-def _rule_arrays(rows: Sequence[SamplingState]) -> tuple[F32Array, Int32Array, F32Array, F32Array, npt.NDArray[np.uint64]]:
+def _rules(rows: Sequence[SamplingState]) -> tuple[list[float], list[int], list[float], list[float], list[int]]:
+    """temperature, top_k, top_p, min_p and seeds."""
     params = [state.params for state in rows]
     return (
-        np.array([p.temperature for p in params], np.float32),
-        np.array([p.top_k for p in params], np.int32),
-        np.array([p.top_p for p in params], np.float32),
-        np.array([p.min_p for p in params], np.float32),
-        np.array([state.seed for state in rows], np.uint64),
+        [p.temperature for p in params],
+        [p.top_k for p in params],
+        [p.top_p for p in params],
+        [p.min_p for p in params],
+        [state.seed for state in rows],
     )
+
+
+def _f32(number: float) -> float:
+    """As the native rules hold it."""
+    return float(np.float32(number))
 
 
 def _pack(chosen: Int32Array, facts: LogprobFacts, counts: Sequence[int]) -> list[TokenLogprobs]:

@@ -13,6 +13,9 @@ from octavo.ops.spec import StepInputs
 Int32Array = npt.NDArray[np.int32]
 IndexArray = npt.NDArray[np.intp]
 
+FEW = 4
+"""So few requests are counted on one by one: a step leaves little of numpy's code in the caches."""
+
 
 class TableRow(Protocol):
     """A request, as far as the block tables know it."""
@@ -30,7 +33,8 @@ class StepArrays:
         self._size = block_size
         self._groups = range(len(blocks))
         self._query_start = np.zeros(max_num_seqs + 1, np.int32)
-        self._seq_lens = np.zeros(max_num_seqs, np.int32)
+        self._counters = np.zeros((2 + len(blocks), max_num_seqs), np.int32)
+        """Of each request: the position of its token, if it is one, its length, and its token's slot in each group."""
         self._tables: list[Int32Array] = [np.zeros(group.shape, np.int32) for group in blocks]  # zeros_like would write their pages
         self._owners: list[TableRow | None] = [None] * max_num_seqs
         """Whose blocks are in each row of the tables."""
@@ -54,62 +58,77 @@ class StepArrays:
         """Of each of ``rows`` tokens ``first`` … ``first + counts - 1``; ``indices`` are their rows of ``tokens`` and ``blocks`` (one array
         a group). All of the result but ``logits_rows``, which is left empty, is overwritten by the next call."""
         num = len(rows)
-        query_start, seq_lens = self._query_start[: num + 1], self._seq_lens[:num]
+        query_start, counters = self._query_start[: num + 1], self._counters[:, :num]
         np.cumsum(counts, out=query_start[1:])
-        np.add(first, counts, out=seq_lens)
         total = int(query_start[num])
+        ones = total == num
+        np.add(first, counts, out=counters[1])
         self._reserve_tokens(total)
-        self._reserve_positions(int(seq_lens.max(initial=0)))
-        self._steps_left = 0
-        if total == num:
-            self._put_ones(slice(0, num), first, indices, tokens, blocks)
-            self._steps_left = self._size - 1 - int(self._offset[first].max(initial=0))
-        else:
-            ones = counts == 1
-            self._put_ones(query_start[:-1][ones], first[ones], indices[ones], tokens, blocks)
-            for i in np.flatnonzero(~ones).tolist():
-                self._put_run(int(query_start[i]), int(counts[i]), int(first[i]), indices[i], tokens, blocks)
+        self._reserve_positions(int(counters[1].max(initial=0)))
         self._copy_tables(rows, blocks)
-        return StepInputs(
+        step = StepInputs(
             token_ids=self._token_ids[:total],
-            positions=self._positions[:total],
+            positions=counters[0] if ones else self._positions[:total],
             query_start=query_start,
-            seq_lens=seq_lens,
+            seq_lens=counters[1],
             block_tables=[table[:num] for table in self._tables],
-            slot_mapping=[slots[:total] for slots in self._slots],
+            slot_mapping=list(counters[2:]) if ones else [slots[:total] for slots in self._slots],
             logits_rows=np.zeros(0, np.int32),
             block_size=self._size,
         )
+        self._steps_left = 0
+        if ones:
+            self._put_ones(step, slice(0, num), first, indices, tokens, blocks)
+            self._steps_left = self._size - 1 - int(self._offset[first].max(initial=0))
+        else:
+            single = counts == 1
+            self._put_ones(step, query_start[:-1][single], first[single], indices[single], tokens, blocks)
+            for i in np.flatnonzero(~single).tolist():
+                self._put_run(step, int(query_start[i]), int(counts[i]), int(first[i]), indices[i], tokens, blocks)
+        return step
 
-    def go_on(self, inputs: StepInputs, indices: IndexArray, tokens: Int32Array) -> bool:
-        """Make ``inputs``, the last result, the same requests' next token each; False, and nothing is changed, if that takes more than
-        counting on. ``indices`` and ``tokens`` as before."""
+    def go_on(self, step: StepInputs, token_ids: Sequence[int]) -> bool:
+        """Make ``step``, the last result, the same requests' next token each, which are ``token_ids``; False, and nothing is changed, if
+        that takes more than counting on."""
         if self._steps_left == 0:
             return False
         self._steps_left -= 1
-        np.add(inputs.positions, 1, out=inputs.positions)
-        np.add(inputs.seq_lens, 1, out=inputs.seq_lens)
-        for slots in inputs.slot_mapping:
-            np.add(slots, 1, out=slots)
-        inputs.token_ids[:] = tokens[indices, inputs.positions]
+        if len(token_ids) <= FEW:
+            cells, ids = memoryview(self._counters), memoryview(step.token_ids)  # type: ignore[arg-type]
+            for request, token in enumerate(token_ids):
+                ids[request] = token
+                for counter in range(len(self._counters)):
+                    cells[counter, request] += 1
+        else:
+            counters = self._counters[:, : len(token_ids)]
+            np.add(counters, 1, out=counters)
+            step.token_ids[:] = token_ids
         return True
 
     def _put_ones(
-        self, at: slice | Int32Array, first: Int32Array, indices: IndexArray, tokens: Int32Array, blocks: Sequence[Int32Array]
+        self,
+        step: StepInputs,
+        at: slice | Int32Array,
+        first: Int32Array,
+        indices: IndexArray,
+        tokens: Int32Array,
+        blocks: Sequence[Int32Array],
     ) -> None:
         """A token a request, at the rows ``at`` of the step: all requests at once."""
-        self._positions[at] = first
-        self._token_ids[at] = tokens[indices, first]
+        step.positions[at] = first
+        step.token_ids[at] = tokens[indices, first]
         for group in self._groups:
-            self._slots[group][at] = blocks[group][indices, self._block_of[first]] * np.int32(self._size) + self._offset[first]
+            step.slot_mapping[group][at] = blocks[group][indices, self._block_of[first]] * np.int32(self._size) + self._offset[first]
 
-    def _put_run(self, start: int, count: int, position: int, index: np.intp, tokens: Int32Array, blocks: Sequence[Int32Array]) -> None:
+    def _put_run(
+        self, step: StepInputs, start: int, count: int, position: int, index: np.intp, tokens: Int32Array, blocks: Sequence[Int32Array]
+    ) -> None:
         """``count`` tokens of one request, at rows ``start`` and on of the step."""
         rows, run = slice(start, start + count), slice(position, position + count)
-        self._positions[rows] = self._ramp[run]
-        self._token_ids[rows] = tokens[index, run]
+        step.positions[rows] = self._ramp[run]
+        step.token_ids[rows] = tokens[index, run]
         for group in self._groups:
-            slots = self._slots[group][rows]
+            slots = step.slot_mapping[group][rows]
             np.take(blocks[group][index], self._block_of[run], out=slots, mode="clip")  # "raise" would need a copy
             slots *= np.int32(self._size)
             slots += self._offset[run]

@@ -133,7 +133,7 @@ class EngineStats(msgspec.Struct, omit_defaults=True):
     """Why the head of the queue did not start in the last step (octavo.scheduler.step.WaitReason); "" if nobody waits."""
     steps: int = 0
     step_seconds: float = 0.0
-    """Total time in steps; ``native_seconds`` of it in native code."""
+    """Total time in steps, their accounts included; ``native_seconds`` of it in native code."""
     native_seconds: float = 0.0
     schedule_seconds: float = 0.0
     """Of it, planning; ``transfer_seconds`` moving KV blocks."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from octavo.bench.drive import Driver, StepError
@@ -12,6 +14,7 @@ from octavo.bench.throughput import measure_throughput
 from octavo.bench.workload.flags import WorkloadFlags
 from octavo.bench.workload.requests import random_requests
 from octavo.bench.workload.tokens import Tokens
+from octavo.engine.step_log import StepRecord
 from octavo.outputs import EngineCoreOutput, EngineCoreOutputs, EngineStats
 
 
@@ -25,6 +28,7 @@ class SteadyEngine:
         self._waiting: list = []
         self._left: dict[str, int] = {}
         self._stats = EngineStats()
+        self._steps: list[StepRecord] = []
 
     def clock(self) -> float:
         return self.now
@@ -47,9 +51,18 @@ class SteadyEngine:
         self.now += seconds
         self._stats.step_seconds += seconds
         self._stats.native_seconds += seconds * self._native
-        self._stats.steps += 1
-        self._stats.kv = {"efficiency": 0.75, "held_of_total": 0.04 * len(due), "live_of_total": 0.03 * len(due)}
-        return EngineCoreOutputs(outputs, EngineStats(**{f: getattr(self._stats, f) for f in EngineStats.__struct_fields__}))
+        held, live = 4 * len(due), 3 * len(due)
+        number = len(self._steps) + 1
+        self._steps.append(
+            StepRecord(step=number, time=self.now, seconds=seconds, kv_held_bytes=held, kv_live_bytes=live, kv_usage=held / 100)
+        )
+        return EngineCoreOutputs(outputs)
+
+    def stats(self) -> EngineStats:
+        return copy.copy(self._stats)
+
+    def steps(self, after: int | None) -> dict:
+        return {"last": len(self._steps), "steps": [] if after is None else self._steps[after:]}
 
     def _token(self, request_id: str) -> EngineCoreOutput:
         self._left[request_id] -= 1

@@ -21,8 +21,10 @@ class Core:
         self.done.append("advance")
         return EngineCoreOutputs([EngineCoreOutput("a", [1], finish_reason=self.finish_reason)])
 
-    def account(self) -> EngineStats:
+    def account(self) -> None:
         self.done.append("account")
+
+    def stats(self) -> EngineStats:
         return EngineStats(running=3)
 
     def send(self, message: Step) -> None:

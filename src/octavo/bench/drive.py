@@ -7,9 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from octavo.bench.stats import TimeAverage
+from octavo.engine.step_log import MOST_AT_ONCE
 from octavo.errors import OctavoError
 from octavo.outputs import EngineCoreOutputs, EngineStats
 from octavo.request import EngineCoreRequest
@@ -21,6 +22,10 @@ class StepEngine(Protocol):
     def add(self, request: EngineCoreRequest) -> None: ...
 
     def step(self) -> EngineCoreOutputs: ...
+
+    def stats(self) -> EngineStats: ...
+
+    def steps(self, after: int | None) -> dict[str, Any]: ...
 
 
 @dataclass
@@ -51,9 +56,9 @@ class Run:
     seconds: float
     """From the first submission to the last token."""
     python_share: float
-    """1 - native time / step time, 0 to 1."""
+    """1 - native time / step time, 0 to 1; the accounts of a step, which its tokens do not wait for, count too."""
     kv_efficiency: float
-    """live / held, in bytes, averaged over the time in which anything was held."""
+    """live / held, in bytes, averaged over the time of steps after which anything was held."""
     kv_peak: float
     """The highest live / total."""
     preemptions: int
@@ -68,16 +73,23 @@ class Run:
 
 
 class _KVMeter:
-    """Follows the engine's KV accounting (octavo.kv.usage) from step to step."""
+    """Adds up what an engine's steps held in the KV pool, from its own log (octavo.engine.step_log), which costs a step nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: StepEngine) -> None:
+        self._engine = engine
+        self._last: int = engine.steps(None)["last"]
         self.efficiency = TimeAverage()
         self.peak = 0.0
 
-    def note(self, stats: EngineStats, seconds: float) -> None:
-        if stats.kv["held_of_total"] > 0:
-            self.efficiency.add(stats.kv["efficiency"], seconds)
-        self.peak = max(self.peak, stats.kv["live_of_total"])
+    def catch_up(self) -> None:
+        """Take in the steps since the last time, of which there may be no more than the log remembers."""
+        while steps := self._engine.steps(self._last)["steps"]:
+            for step in steps:
+                if step.kv_held_bytes:
+                    efficiency = step.kv_live_bytes / step.kv_held_bytes
+                    self.efficiency.add(efficiency, step.seconds)
+                    self.peak = max(self.peak, efficiency * step.kv_usage)
+            self._last = steps[-1].step
 
 
 class StepError(OctavoError):
@@ -93,11 +105,13 @@ class Driver:
         self._engine = engine
         self._clock = clock
         self._sleep = sleep
+        self._num_steps = 0
         self._stats = EngineStats()
+        """After the last run."""
 
     @property
     def allocations_after_ready(self) -> int:
-        """Times that this process took native memory from when the engine was ready to the end of its last step."""
+        """Times that this process took native memory from when the engine was ready to the end of the last run."""
         return self._stats.resources.allocations - self._stats.resources_at_ready.allocations
 
     def run(
@@ -112,7 +126,7 @@ class Driver:
         """
         running: dict[str, Timeline] = {}
         timelines: list[Timeline] = []
-        meter, before = _KVMeter(), self._stats
+        meter, before = _KVMeter(self._engine), self._engine.stats()
         now = start = self._clock()
         dues = itertools.repeat(start) if arrivals is None else (start + arrival for arrival in arrivals)
         coming = deque(zip(requests, dues, strict=False))
@@ -128,16 +142,13 @@ class Driver:
                 self._sleep(coming[0][1] - now)
                 now = self._clock()
                 continue
-            previous, now = now, self._step(running)
-            meter.note(self._stats, now - previous)
-        return Run(
-            timelines,
-            now - start,
-            _python_share(before, self._stats),
-            meter.efficiency.value,
-            meter.peak,
-            self._stats.preemptions - before.preemptions,
-        )
+            now = self._step(running)
+            if self._num_steps % MOST_AT_ONCE == 0:
+                meter.catch_up()
+        meter.catch_up()
+        self._stats = after = self._engine.stats()
+        share, preemptions = _python_share(before, after), after.preemptions - before.preemptions
+        return Run(timelines, now - start, share, meter.efficiency.value, meter.peak, preemptions)
 
     def _submit(self, request: EngineCoreRequest, submitted: float) -> Timeline:
         self._engine.add(request)
@@ -146,6 +157,7 @@ class Driver:
     def _step(self, running: dict[str, Timeline]) -> float:
         """One step; returns when it ended."""
         outputs = self._engine.step()
+        self._num_steps += 1
         now = self._clock()
         for output in outputs.outputs:
             if output.error is not None:
@@ -153,7 +165,6 @@ class Driver:
             running[output.request_id].tokens.extend([now] * len(output.new_token_ids))
             if output.finish_reason is not None:
                 del running[output.request_id]
-        self._stats = outputs.stats or self._stats
         return now
 
 

@@ -126,6 +126,10 @@ class InProcessClient:
         """Gauges as they stand, and totals since the start."""
         return self._core.stats()
 
+    def steps(self, after: int | None = None) -> dict[str, Any]:
+        """What each step did, of those after number ``after``: see EngineCore.steps."""
+        return self._core.steps(after)
+
     def kv_usage(self) -> dict[str, Any]:
         """The KV pool as it stands, and the last steps; see octavo.engine.kv_report."""
         return with_lists(self._core.kv_usage())

@@ -53,7 +53,6 @@ class EngineCore:
         self._step_end: float | None = None
         self._made: tuple[SchedulerOutput, RunnerOutput, StepTimes, float]
         self._closed = False
-        self._log = StepLog()
         self._clock = StepClock()
         self._kv_writes: KVWrites | None = None
         phases = _Phases(earlier_phases or {})
@@ -81,7 +80,7 @@ class EngineCore:
                 calibrate(scheduler.pacer.cost, self.runner, self.kv, scheduler.config, runner_info.vocab_size)
         self.info = _describe(args, runner_info, plan, phases)
         self._resources_at_ready = self.runner.resources()
-        self._log.ready(self.stats())
+        self._log = StepLog(self.scheduler, self._resources_at_ready.allocations)
 
     @property
     def has_unfinished_requests(self) -> bool:
@@ -103,7 +102,7 @@ class EngineCore:
     def step(self) -> EngineCoreOutputs:
         """Advance every scheduled request by its tokens."""
         outputs = self.advance()
-        outputs.stats = self.account()
+        self.account()
         return outputs
 
     def advance(self) -> EngineCoreOutputs:
@@ -121,14 +120,15 @@ class EngineCore:
         self._made = scheduled, executed, self._clock.end(executed, self.has_unfinished_requests), time.time()
         return EngineCoreOutputs(outputs)
 
-    def account(self) -> EngineStats:
-        """Enter the step that ``advance`` made into the log, and let the pacer learn of it. Returns the engine as it stands."""
+    def account(self) -> None:
+        """Enter the step that ``advance`` made into the log, and let the pacer learn of it."""
+        start = time.perf_counter()
         scheduled, executed, times, now = self._made
         self._observe(scheduled, times.seconds)
-        stats = self.stats()
         demand = step_demand(scheduled, self._windows)
-        self._log.add(scheduled.step_id, now, times, demand, len(executed.sampled), scheduled.transfers, stats)
-        return stats
+        record = self._log.add(scheduled, len(executed.sampled), demand, times, now, self.runner.resources().allocations)
+        record.account_seconds = time.perf_counter() - start
+        self._clock.accounted(record.account_seconds)
 
     def _observe(self, scheduled: SchedulerOutput, seconds: float) -> None:
         """The pacer learns what passes between the ends of two steps: a decoding request waits for all of it."""

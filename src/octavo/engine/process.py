@@ -163,7 +163,8 @@ class _Reporter:
         outputs = self._core.advance()
         ends = any(output.finish_reason is not None for output in outputs.outputs)
         if ends or self.has_news or not self._core.has_unfinished_requests or time.monotonic() - self._told >= STATS_SECONDS:
-            outputs.stats = self._core.account()
+            self._core.account()
+            outputs.stats = self._core.stats()
             self._channel.send(messages.Step(outputs))
             self._told, self.has_news = time.monotonic(), False
         else:

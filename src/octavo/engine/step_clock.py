@@ -24,7 +24,7 @@ class StepTimes:
 
 
 class StepClock:
-    """Followed by one engine: ``woken`` when a request comes; ``begin``, ``planned``, ``end`` in each step."""
+    """Followed by one engine: ``woken`` when a request comes; ``begin``, ``planned``, ``end``, ``accounted`` in each step."""
 
     def __init__(self) -> None:
         GARBAGE.start()
@@ -67,6 +67,10 @@ class StepClock:
         self._idle_seconds += times.idle_before
         self._idle_since, self._idle_before, self._garbage = None if busy else now, 0.0, garbage
         return times
+
+    def accounted(self, seconds: float) -> None:
+        """So long the last step's accounts took: they are part of what steps cost, though its tokens did not wait for them."""
+        self._step_seconds += seconds
 
     def tell(self, stats: EngineStats) -> None:
         """The totals since the start."""

@@ -11,10 +11,12 @@ import msgspec
 from octavo.engine.step_clock import StepTimes
 from octavo.engine.step_demand import StepDemand
 from octavo.kv.transfers import LoadBlocks, SaveBlocks, Transfer
-from octavo.outputs import EngineStats
+from octavo.kv.usage import KVUsage
+from octavo.scheduler.output import SchedulerOutput
+from octavo.scheduler.scheduler import Scheduler
 
 LENGTH = 512
-"""Steps remembered with all of their stats."""
+"""Steps remembered with what the KV pool held."""
 LONG_LENGTH = 16_384
 """Steps remembered as a StepRecord: minutes, at a few milliseconds a step; about 8 MB."""
 MOST_AT_ONCE = 4096
@@ -38,6 +40,8 @@ class StepRecord(msgspec.Struct, gc=False, kw_only=True):
     """in native code;"""
     gc_seconds: float = 0.0
     """in Python's garbage collector."""
+    account_seconds: float = 0.0
+    """After it: entering it here, and what the pacer learns of it."""
     idle_before: float = 0.0
     """Of the time since the step before: seconds without a request,"""
     gc_before: float = 0.0
@@ -82,27 +86,23 @@ class StepRecord(msgspec.Struct, gc=False, kw_only=True):
 
 
 class StepLog:
-    """Ring buffers; adding a step takes a microsecond or two, and what is seldom asked for is added up when it is."""
+    """Ring buffers of a scheduler's steps. It is kept at every step, so what is seldom asked for is worked out when it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler: Scheduler, allocations: int) -> None:
+        """``allocations``: that the process has made before its first step."""
+        self._scheduler = scheduler
         self._records: deque[StepRecord] = deque(maxlen=LONG_LENGTH)
-        self._stats: deque[EngineStats] = deque(maxlen=LENGTH)
+        self._usages: deque[KVUsage] = deque(maxlen=LENGTH)
         """After each of the last records."""
-        self._before = EngineStats()
+        self._before = _Totals(allocations=allocations)
 
-    def ready(self, stats: EngineStats) -> None:
-        """The engine as it begins: what its start took belongs to no step."""
-        self._before = stats
-
-    def add(
-        self, step: int, time: float, times: StepTimes, demand: StepDemand, sampled: int, transfers: Sequence[Transfer], stats: EngineStats
-    ) -> None:
-        """``stats``: after the step, with totals since the start; the log takes their differences."""
-        before, kv = self._before, stats.kv
-        groups = kv["groups"]
-        preemptions = stats.preemptions - before.preemptions
+    def add(self, made: SchedulerOutput, sampled: int, demand: StepDemand, times: StepTimes, time: float, allocations: int) -> StepRecord:
+        """The step ``made`` has come back, and the scheduler stands as it left it; ``allocations``: of the process, since its start."""
+        scheduler, before = self._scheduler, self._before
+        counted, usage = scheduler.totals.stats, scheduler.kv.usage(scheduler.waiting.peek())
+        held, live, total = usage.held_live_total()
         record = StepRecord(
-            step=step,
+            step=made.step_id,
             time=time,
             seconds=times.seconds,
             schedule_seconds=times.schedule_seconds,
@@ -116,29 +116,28 @@ class StepLog:
             prefills=demand.prefills,
             decodes=demand.decodes,
             sampled=sampled,
-            recomputed_tokens=stats.recomputed_tokens - before.recomputed_tokens,
+            recomputed_tokens=counted.recomputed_tokens - before.recomputed_tokens,
             attended=demand.attended,
             kv_reads=demand.kv_reads,
-            running=stats.running,
-            waiting=stats.waiting,
-            waiting_reason=stats.waiting_reason,
-            preemptions=preemptions,
-            allocations=stats.resources.allocations - before.resources.allocations,
-            kv_usage=kv["held_of_total"],
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            waiting_reason=scheduler.waiting_reason,
+            preemptions=counted.preemptions - before.preemptions,
+            allocations=allocations - before.allocations,
+            kv_held_bytes=held,
+            kv_live_bytes=live,
+            kv_usage=held / total,
+            fragmentation=usage.fragmentation,
         )
-        if len(groups) == 1:
-            nbytes, record.fragmentation = groups[0]["bytes"], groups[0]["fragmentation"]
-            record.kv_held_bytes, record.kv_live_bytes = nbytes["held"], nbytes["live"]
-        else:
-            record.kv_held_bytes, record.kv_live_bytes = (sum(group["bytes"][name] for group in groups) for name in ("held", "live"))
-            record.fragmentation = max(group["fragmentation"] for group in groups)
-        if transfers:
-            _count_blocks(record, transfers)
-            swapped = stats.swapped_in_blocks + stats.swapped_out_blocks
-            record.swapped_blocks = swapped - before.swapped_in_blocks - before.swapped_out_blocks
+        swapped = scheduler.kv.swap.blocks_in + scheduler.kv.swap.blocks_out
+        if made.transfers:
+            _count_blocks(record, made.transfers)
+            record.swapped_blocks = swapped - before.swapped_blocks
         self._records.append(record)
-        self._stats.append(stats)
-        self._before = stats
+        self._usages.append(usage)
+        before.preemptions, before.recomputed_tokens = counted.preemptions, counted.recomputed_tokens
+        before.allocations, before.swapped_blocks = allocations, swapped
+        return record
 
     def after(self, step: int | None) -> dict[str, Any]:
         """Steps after number ``step``, oldest first, MOST_AT_ONCE at most; None: no steps.
@@ -157,8 +156,17 @@ class StepLog:
     def as_list(self) -> list[dict[str, Any]]:
         """The last LENGTH steps as plain numbers, oldest first. ``kv_bytes``: held, live, tail, reserved, stale, cached, free and external,
         over all groups; ``fragmentation``: of the group that is worst off."""
-        start = len(self._records) - len(self._stats)
-        return [_as_dict(self._records[start + i], stats) for i, stats in enumerate(self._stats)]
+        start = len(self._records) - len(self._usages)
+        return [_as_dict(self._records[start + i], usage) for i, usage in enumerate(self._usages)]
+
+
+class _Totals(msgspec.Struct, gc=False):
+    """Counters as the last step left them."""
+
+    allocations: int = 0
+    preemptions: int = 0
+    recomputed_tokens: int = 0
+    swapped_blocks: int = 0
 
 
 def _count_blocks(record: StepRecord, transfers: Sequence[Transfer]) -> None:
@@ -171,8 +179,8 @@ def _count_blocks(record: StepRecord, transfers: Sequence[Transfer]) -> None:
             record.moved_blocks += len(transfer.dst)
 
 
-def _as_dict(record: StepRecord, stats: EngineStats) -> dict[str, Any]:
-    groups = stats.kv["groups"]
+def _as_dict(record: StepRecord, usage: KVUsage) -> dict[str, Any]:
+    nbytes = [group.bytes_by_place() for group in usage.groups]
     return {
         "step": record.step,
         "time": record.time,
@@ -182,6 +190,6 @@ def _as_dict(record: StepRecord, stats: EngineStats) -> dict[str, Any]:
         "waiting": record.waiting,
         "preemptions": record.preemptions,
         "moved_blocks": record.moved_blocks,
-        "kv_bytes": {name: sum(group["bytes"][name] for group in groups) for name in groups[0]["bytes"] if name != "total"},
+        "kv_bytes": {name: sum(group[name] for group in nbytes) for name in nbytes[0] if name != "total"},
         "fragmentation": record.fragmentation,
     }

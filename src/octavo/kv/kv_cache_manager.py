@@ -297,10 +297,11 @@ class KVCacheManager:
     def usage(self, head: Request | None = None) -> KVUsage:
         """Every slot's place, in O(groups); ``head`` is the waiting request whose want of a run counts as external."""
         wanted = 0 if head is None else self._blocks_for(head.max_num_tokens - 1)
-        most = [reach.most(wanted) for reach in self.reaches]
-        windows = [self._windows.get(i) for i in range(len(self.groups))]
-        parts = zip(self.groups, self.pools, windows, most, strict=True)
-        return KVUsage(tuple(pool_usage(group, pool, self._ledger, window, run) for group, pool, window, run in parts))
+        groups = [
+            pool_usage(group, self.pools[i], self._ledger, self._windows.get(i), self.reaches[i].most(wanted))
+            for i, group in enumerate(self.groups)
+        ]
+        return KVUsage(tuple(groups))
 
     def block_map(self) -> tuple[list[str], list[BlockIds]]:
         """Who has which block: see octavo.kv.block_map. O(pool)."""

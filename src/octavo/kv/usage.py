@@ -11,14 +11,14 @@ held = live + tail + reserved + stale                          held + cached + f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 _SLOTS = ("total", "held", "live", "tail", "reserved", "stale", "cached", "free", "external")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupUsage:
+class GroupUsage(msgspec.Struct, frozen=True, gc=False):
     """One layer group's slots."""
 
     name: str
@@ -45,36 +45,55 @@ class GroupUsage:
         """1 − largest free run / free; 0.0 when runs do not matter, or nothing is free."""
         return 1.0 - self.largest_free_run / self.free if self.free else 0.0
 
+    def nbytes(self, slots: int) -> int:
+        """What so many slots take."""
+        return slots * self.bytes_per_block // self.block_size
+
+    def bytes_by_place(self) -> dict[str, int]:
+        """The slots of each place, in bytes."""
+        return {name: self.nbytes(getattr(self, name)) for name in _SLOTS}
+
     def as_dict(self) -> dict[str, Any]:
-        slots = {name: getattr(self, name) for name in _SLOTS}
-        weight, size = self.bytes_per_block, self.block_size
         return {
             "name": self.name,
             "block_size": self.block_size,
-            "slots": slots,
-            "bytes": {name: count * weight // size for name, count in slots.items()},
+            "slots": {name: getattr(self, name) for name in _SLOTS},
+            "bytes": self.bytes_by_place(),
             "efficiency": self.efficiency,
             "fragmentation": self.fragmentation,
         }
 
 
-@dataclass(frozen=True, slots=True)
-class KVUsage:
+class KVUsage(msgspec.Struct, frozen=True):
     """All groups."""
 
     groups: tuple[GroupUsage, ...]
 
+    @property
+    def fragmentation(self) -> float:
+        """Of the group that is worst off."""
+        return max([group.fragmentation for group in self.groups])
+
+    def held_live_total(self) -> tuple[int, int, int]:
+        """Bytes of those places, over all groups."""
+        groups = self.groups
+        if len(groups) == 1:
+            group = groups[0]
+            return group.nbytes(group.held), group.nbytes(group.live), group.nbytes(group.total)
+        each = [(group.nbytes(group.held), group.nbytes(group.live), group.nbytes(group.total)) for group in groups]
+        held, live, total = map(sum, zip(*each, strict=True))
+        return held, live, total
+
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, as they go over the wire; made every step, so each is worked out once.
+        """Plain numbers, as they go over the wire; each is worked out once.
 
         Shares are of bytes, because groups differ in what a slot weighs: ``efficiency`` is live / held (waste is what it lacks to 1),
         ``held_of_total`` what running requests hold of the pool, ``live_of_total`` the measure of the PagedAttention paper (Kwon et al.
         2023, figure 2).
         """
-        groups = [group.as_dict() for group in self.groups]
-        total, held, live = (sum(group["bytes"][name] for group in groups) for name in ("total", "held", "live"))
+        held, live, total = self.held_live_total()
         return {
-            "groups": groups,
+            "groups": [group.as_dict() for group in self.groups],
             "efficiency": live / held if held else 1.0,
             "held_of_total": held / total,
             "live_of_total": live / total,

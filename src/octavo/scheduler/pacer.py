@@ -89,18 +89,20 @@ class StepPlan:
         """What the step was given so far."""
         self._pacer = pacer
         self._limited = pacer.limit is not None
+        self._protects = False
+        if not self._limited:
+            return
         self._promised = StepWork()
         """All decodes of the step, and the prefill it was given so far."""
         self._decodes_to_come = 0
         self._batch = StepWork(tokens=MIN_PREFILL_TOKENS)
         """Everybody decoding, with the least prefill beside them: what comes of this batch."""
         self._prefill_tokens = 0
-        if self._limited:
-            for request in running:
-                self._batch.add(request.num_tokens, 1, True)
-                if is_decode(request):
-                    self._promised.add(request.num_computed_tokens, 1, True)
-                    self._decodes_to_come += 1
+        for request in running:
+            self._batch.add(request.num_tokens, 1, True)
+            if is_decode(request):
+                self._promised.add(request.num_computed_tokens, 1, True)
+                self._decodes_to_come += 1
         self._protects = self._promised.rows > 0
 
     def prefill_tokens(self, computed: int, wanted: int, budget: int) -> int:

@@ -60,8 +60,7 @@ class Scheduler:
         self._steps_in_flight: deque[tuple[int, list[tuple[Request, int]]]] = deque()
         self._removed: list[str] = []
         self._outbox: list[EngineCoreOutput] = []  # ends that no step brought about
-        self._totals = Totals()
-        self._num_added = 0
+        self.totals = Totals()
         self._num_started = 0
         self._num_planned = 0
         self._blocked: WaitReason | None = None
@@ -76,9 +75,9 @@ class Scheduler:
             InvalidRequestError: if it could never run: it names the field, its value and the limit.
         """
         request.max_num_tokens = min(request.max_num_tokens, self.config.max_model_len)
-        self._num_added += 1
+        self.totals.stats.added += 1
         check_request(request, self.requests, self.config.max_model_len, self.kv)
-        request.arrival_index = self._num_added
+        request.arrival_index = self.totals.stats.added
         request.waiting_since = self._clock()
         self.requests[request.request_id] = request
         self.waiting.add(request)
@@ -226,7 +225,7 @@ class Scheduler:
         request.waiting_since = self._clock()
         self.waiting.add(request)
         self._removed.append(request.request_id)
-        self._totals.stats.preemptions += 1
+        self.totals.stats.preemptions += 1
 
     def _roll_back(self, step: Step) -> None:
         step.roll_back_growths()
@@ -240,7 +239,7 @@ class Scheduler:
         for request, hit in step.starts:
             self._enter(request, hit)
         for request, end in step.ends:
-            self._totals.planned(request, end)
+            self.totals.planned(request, end)
             request.num_computed_tokens = end
             request.in_flight.append(end)
             if end == request.num_tokens + request.num_output_placeholders:
@@ -258,7 +257,7 @@ class Scheduler:
         head = self.waiting.peek() if step.blocked is WaitReason.RUN else None
         for group, move in self.kv.compact(head):
             step.output.moved.append(MovedBlocks(move.owner, group, move.first, move.dst))
-            self._totals.stats.kv_moved_blocks += len(move.dst)
+            self.totals.stats.kv_moved_blocks += len(move.dst)
 
     def _enter(self, request: Request, hit: PrefixHit) -> None:
         """A request joins the running; the first time, what it found in the cache counts as a hit."""
@@ -266,7 +265,7 @@ class Scheduler:
             self._num_started += 1
             request.seniority = self._num_started
             request.scheduled_time = self._clock()
-            self._totals.started(request, hit.num_tokens, self.kv.caches)
+            self.totals.started(request, hit.num_tokens, self.kv.caches)
         self.kv.started(request, hit)
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = hit.num_tokens
@@ -290,7 +289,7 @@ class Scheduler:
                 result = self._apply(request, end, output)
                 if result is not None:
                     outputs.append(result)
-        totals = self._totals.stats
+        totals = self.totals.stats
         totals.steps += 1
         totals.native_seconds += output.native_seconds
         return outputs
@@ -313,7 +312,7 @@ class Scheduler:
                 self.kv.recover(policy_error)
                 return result
         if request.num_prompt_tokens_done < request.num_prompt_tokens:
-            self._totals.prompt(request, end)
+            self.totals.prompt(request, end)
         prompt_logprobs = output.prompt_logprobs.get(request_id) if output.prompt_logprobs else None
         if prompt_logprobs:
             request.num_prompt_logprobs_sent += len(prompt_logprobs)
@@ -332,7 +331,7 @@ class Scheduler:
         for token_id in token_ids:
             request.append_output(token_id)
         kept, stop = stop_after(request, len(token_ids))
-        self._totals.stats.generation_tokens += kept
+        self.totals.stats.generation_tokens += kept
         if request.first_token_time is None:
             request.first_token_time = self._clock()
         if len(token_ids) > 1:
@@ -372,16 +371,20 @@ class Scheduler:
 
     # What is going on
 
+    @property
+    def waiting_reason(self) -> str:
+        """Of EngineStats."""
+        return self._blocked if self._blocked and len(self.waiting) else ""
+
     def stats(self) -> EngineStats:
         """Gauges as they stand, and totals since the start; all but step_seconds, which only the engine knows."""
         longest = self.waiting.longest_waiting()
         return msgspec.structs.replace(
-            self._totals.stats,
+            self.totals.stats,
             running=len(self.running),
             waiting=len(self.waiting),
-            added=self._num_added,
             oldest_waiting_s=max(self._clock() - longest.waiting_since, 0.0) if longest else 0.0,
-            waiting_reason=self._blocked if longest and self._blocked else "",
+            waiting_reason=self.waiting_reason,
             kv=self.kv.usage(self.waiting.peek()).as_dict(),
             **self.kv.swap.stats(),
             **(self.kv.disk.stats() if self.kv.disk else {}),

@@ -177,7 +177,7 @@ class _Run:
                 ended += 1
                 self.ended.add(int(output.request_id))
         self._open -= ended
-        self._sample(start, outputs.stats or self._core.stats(), brought, ended)
+        self._sample(start, self._core.stats(), brought, ended)
 
     def _sample(self, start: float, stats: EngineStats, brought: int, ended: int) -> None:
         parts, fragmentation = shares(stats.kv["groups"])

@@ -60,6 +60,9 @@ def test_a_real_model_gives_the_same_tokens_under_every_policy(
     assert not meta["simulated"] and len(meta["numerics_id"]) == 64
     assert all(run["output_tok_s"] > 0 and 0 < run["kv_efficiency"] <= 1 for run in result["runs"])
     assert all(meta["machine"][fact] for fact in ("cpu", "cpus", "octavo", "python", "isa", "num_threads"))
+    facts = result["facts"]
+    assert facts["seeds"] == {"workload": meta["seed"]} and len(facts["model"]["sha256"]) == 64
+    assert facts["machine"]["measured"]["read_bytes_s"] > 0 and facts["command"] and facts["date"]
     shown = capsys.readouterr().out
     assert "paged, 64" in shown and "had the same tokens in each" in re.sub(r"\s+", " ", shown)
     assert "SIMULATED" not in shown

@@ -56,9 +56,7 @@ def compare(
     from octavo.bench.peers.compare import compare_engines, plan_lines
     from octavo.bench.peers.identity import names_for
     from octavo.bench.report.lock import measuring
-    from octavo.bench.report.terminal import show_document, write_output
-    from octavo.bench.report.write import write_report
-    from octavo.cli.bench_results import check_places
+    from octavo.cli.bench_results import check_places, tell
 
     installed = (peers or envs.peers()).absolute()
     comparison = _selected(file, installed, only, loads, rounds, skip_sweep)
@@ -76,10 +74,7 @@ def compare(
     names = names_for(installed, file, sys.executable)
     with measuring(wait_for_lock, say):
         outcome = compare_engines(comparison, folder / "parts", names=names, price_per_hour=price_per_hour, resume=resume, tell=say)
-    show_document(outcome.document, console)
-    if output is not None:
-        write_output(outcome.document, output)
-    console.print(f"report: {write_report(outcome.document, folder)}", markup=False, highlight=False)
+    tell(outcome.document, console, output, folder)
     return 0 if outcome.good else 1
 
 

@@ -19,7 +19,6 @@ from octavo.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from octavo.bench.kv.experiment import TrialResult
-    from octavo.bench.report.document import Document
     from octavo.bench.workload.requests import Workload
 
 
@@ -49,10 +48,10 @@ def kv(
     from octavo.bench.kv.report import kv_document
     from octavo.bench.kv.result import as_json
     from octavo.bench.kv.runners import StepCost
-    from octavo.bench.report.terminal import show_document, write_json
+    from octavo.bench.report.facts import collect
     from octavo.bench.workload.file import load_workload
     from octavo.bench.workload.tokens import Tokens
-    from octavo.cli.bench_results import check_places
+    from octavo.cli.bench_results import check_places, tell
     from octavo.engine.processor import load_model_tokenizer
 
     check_places(output, report)
@@ -66,22 +65,9 @@ def kv(
     held = contextlib.nullcontext() if simulate else alone(wait_for_lock)
     with held, _quiet("octavo.scheduler"):  # it warns of each preemption, and here they are counted
         results = experiment.run_all(trials, lambda result: _tell(result, console))
-    result = as_json(experiment, results)
-    document = kv_document(result)
-    show_document(document, console)
-    if output is not None:
-        write_json(result, output)
-    if report is not None:
-        _write(document, report, console, None if simulate else args.model)
-
-
-def _write(document: Document, report: Path, console: Console, model: str | None) -> None:
-    from octavo.bench.report.facts import collect
-    from octavo.bench.report.write import write_report
-
-    seeds = {"workload": document.result["meta"]["seed"]}
-    facts = collect(model=model, seeds=seeds, rates=model is not None)
-    console.print(f"report: {write_report(dataclasses.replace(document, facts=facts), report)}", highlight=False)
+        facts = collect(model=None if simulate else args.model, seeds={"workload": load.seed}, rates=not simulate)
+    document = dataclasses.replace(kv_document(as_json(experiment, results)), facts=facts)
+    tell(document, console, output, report)
 
 
 def _tell(result: TrialResult, console: Console) -> None:

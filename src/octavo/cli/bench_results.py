@@ -1,4 +1,4 @@
-"""How the benchmarks over HTTP tell what came out."""
+"""How the benchmarks that write reports tell what came out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from octavo.errors import InvalidRequestError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from octavo.bench.serve import ServeOutcome
-    from octavo.bench.sweep.over_http import SweepOutcome
+    from octavo.bench.report.document import Document
 
 
 def check_places(output: Path | None, report: Path | None) -> None:
@@ -23,15 +22,14 @@ def check_places(output: Path | None, report: Path | None) -> None:
     check_folder(report)
 
 
-def tell(outcome: ServeOutcome | SweepOutcome, console: Console, output: Path | None, report: Path | None) -> int:
-    """Print the result, write it where it is wanted, and return the exit status: 0 if it is whole and valid."""
+def tell(document: Document, console: Console, output: Path | None, report: Path | None) -> None:
+    """Write the result where it is wanted, and print it."""
     from octavo.bench.report.terminal import show_document, write_output
     from octavo.bench.report.write import write_report
 
     if output is not None:  # first: a terminal may be closed
-        write_output(outcome.document, output)
-    page = write_report(outcome.document, report) if report is not None else None
-    show_document(outcome.document, console)
+        write_output(document, output)
+    page = write_report(document, report) if report is not None else None
+    show_document(document, console)
     if page is not None:
         console.print(f"report: {page}", markup=False, highlight=False)
-    return 0 if outcome.good else 1

@@ -39,4 +39,5 @@ def serve(
 
     with measuring(target.wait_for_lock, say), target.at(plan) as plan:
         outcome = measure_server(plan, say)
-    return tell(outcome, console, target.output, target.report)
+    tell(outcome.document, console, target.output, target.report)
+    return 0 if outcome.good else 1

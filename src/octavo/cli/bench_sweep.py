@@ -107,7 +107,8 @@ def sweep(load: WorkloadFlags, target: TargetFlags, search: SweepFlags) -> int:
 
     with measuring(target.wait_for_lock, say), target.at(plan) as plan:
         outcome = sweep_server(plan, settings, say)
-    return tell(outcome, console, target.output, target.report)
+    tell(outcome.document, console, target.output, target.report)
+    return 0 if outcome.good else 1
 
 
 def _refuse(load: WorkloadFlags) -> None:

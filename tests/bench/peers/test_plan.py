@@ -79,6 +79,20 @@ def test_rounds_alternate_and_sweeps_come_last_the_other_way_round_than_the_last
     assert len({part.name for part in parts}) == len(parts)
 
 
+def test_one_engine_may_be_judged_less_carefully_near_its_limit(tmp_path: Path) -> None:
+    comparison = load(tmp_path)
+    other = load(tmp_path, COMPARISON.replace('variant = "small"\n[[loads]]', 'variant = "small"\nsweep_confirm = 0\n[[loads]]', 1))
+    *_, c, a = comparison.parts()
+    *_, other_c, other_a = other.parts()
+    assert [comparison.sweep_of(a), comparison.sweep_of(c), other.sweep_of(other_a)] == [comparison.sweep] * 3
+    plan = other.sweep_of(other_c)
+    assert plan is not None and plan.options == {"requests_per_verdict": 40, "confirm": 0}
+    assert comparison.digest(a) == other.digest(other_a)  # --resume keeps it
+    assert comparison.digest(c) != other.digest(other_c)
+    with pytest.raises(InvalidRequestError, match="sweep_confirm"):
+        load(tmp_path, COMPARISON.replace("sweep = false", "sweep_confirm = 101"))
+
+
 def test_engines_of_one_round_get_the_same_requests_and_rounds_do_not(tmp_path: Path) -> None:
     comparison = load(tmp_path)
     seeds = [comparison.seed_of(part) for part in comparison.parts()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -188,17 +188,23 @@ def _sweep_section(result: CompareResult) -> Section:
     ]
     note = (
         "0: not even the lowest rate that was tried. Kept, not kept: by the estimates, which flatter where requests are few. Shown: bounds "
-        f"show it{_confidence(result)}. A sweep that did not end is not counted."
+        f"show it{_confidence(result)}. Search alone: no rate near the limit was judged anew, which "
+        "flatters most. A sweep that did not end is not counted."
     )
     table = Table(columns=titles, rows=rows, note=note)
     return Section(heading="The highest rate at the SLO", text=words, tables=[table], charts=_curves(swept, result.slo or ""))
+
+
+def _searched_alone(found: Mapping[str, Any]) -> bool:
+    """Whether no rate near the limit was to be judged anew."""
+    return found.get("plan", {}).get("max_near_limit") == 0
 
 
 def _sweep_row(engine: EngineResult, part: PartResult) -> list[Cell]:
     found = part.sweep or {}
     kept, lost = found["bracket"]
     return [
-        engine.label + (" (partial)" if found["partial"] else ""),
+        engine.label + (" (partial)" if found["partial"] else "") + (" (search alone)" if _searched_alone(found) else ""),
         kept or 0.0,
         lost,
         found["shown_sustained"],

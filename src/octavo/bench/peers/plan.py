@@ -27,6 +27,9 @@ FIGURES: tuple[Figure, ...] = ("ttft_ms", "itl_ms", "output_tok_s", "decode_tok_
 """What the table of all engines takes from a load: median TTFT; p99 and max ITL; output tokens a second; 1 / median TPOT; prompt tokens
 over median TTFT; live over held KV."""
 
+CONFIRM = (0, 100)
+"""From … to, of a sweep's ``confirm``."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
@@ -80,6 +83,8 @@ class Entrant:
     server: ServerDescription
     sweep_server: ServerDescription | None
     """Set up for the SLO; None: left out of the sweep."""
+    sweep_confirm: int | None = None
+    """How carefully the rates near its limit are judged (SweepSettings.confirm), where not as for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +131,13 @@ class Comparison:
         swept = [entrant for entrant in self._order(len(numbers) + 1) if entrant.sweep_server is not None] if self.sweep else []
         return rounds + [Part(kind="sweep", entrant=entrant, round=0) for entrant in swept]
 
+    def sweep_of(self, part: Part) -> SweepPlan | None:
+        """What its engine is to be swept by."""
+        confirm = part.entrant.sweep_confirm
+        if self.sweep is None or confirm is None:
+            return self.sweep
+        return replace(self.sweep, options={**self.sweep.options, "confirm": confirm})
+
     def _order(self, number: int) -> tuple[Entrant, ...]:
         """Of round ``number``, from 1."""
         return self.entrants if number % 2 else self.entrants[::-1]
@@ -145,8 +157,8 @@ class Comparison:
         shaped: dict[str, Any] = {"server": server, "seed": self.seed_of(part), "tokenizer": self.tokenizer}
         if part.kind == "round":
             shaped["loads"] = [asdict(load) for load in self.loads]
-        elif self.sweep is not None:
-            shaped["sweep"] = asdict(self.sweep)
+        elif (sweep := self.sweep_of(part)) is not None:
+            shaped["sweep"] = asdict(sweep)
         return hashlib.sha256(json.dumps(shaped, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -211,6 +223,7 @@ def _read_entrant(table: StrictTable, folder: Path, places: Places) -> Entrant:
         label=table.text("label", server.name),
         server=server,
         sweep_server=load_description(path, sweep_variant, places) if sweeps else None,
+        sweep_confirm=table.integer("sweep_confirm", *CONFIRM) if table.holds("sweep_confirm") else None,
     )
     table.close()
     return found
@@ -236,7 +249,7 @@ def _read_load(table: StrictTable) -> Load:
 
 
 def _read_sweep(table: StrictTable) -> SweepPlan:
-    whole = {"requests_per_verdict": (20, 1_000_000), "confirm": (0, 100), "warmup": (1, 10_000)}
+    whole = {"requests_per_verdict": (20, 1_000_000), "confirm": CONFIRM, "warmup": (1, 10_000)}
     parts = {"min_rate": (1e-3, 1e5), "max_rate": (1e-3, 1e5), "resolution": (0.002, 1.0), "confidence": (0.5, 0.9999)}
     options: dict[str, Any] = {key: table.integer(key, low, high) for key, (low, high) in whole.items() if table.holds(key)}
     options |= {key: table.number(key, low, high) for key, (low, high) in parts.items() if table.holds(key)}

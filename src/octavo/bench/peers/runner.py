@@ -175,7 +175,7 @@ class Runner:
 
     def _sweep(self, part: Part, ready: Ready, process: ServerProcess, result: PartResult) -> None:
         """The search for the highest rate. One that ended early is a failure."""
-        plan = self._comparison.sweep
+        plan = self._comparison.sweep_of(part)
         assert plan is not None
         seed, text_prompts = self._comparison.seed_of(part), as_text(part.server)
         swept = sweep_engine(plan, seed, ready, self._client.tokens, text_prompts, self._rates, self._tell)

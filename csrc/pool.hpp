@@ -17,8 +17,8 @@ namespace octavo {
 // can only succeed in the epoch whose loop the worker has read. The loop ends when all its items are done, not when all workers have
 // come by: a worker that the system has put aside delays nobody unless it holds an item.
 //
-// The system may run the caller on a worker's CPU, and leave it there while its own has any other thread, be it the least important one: the
-// two then share one CPU for a step or several. So now and then a loop looks where it is, and moves.
+// The system may run the caller on a worker's CPU, and leave it there while its own has any other thread, be it the least important one:
+// the two then share one CPU for a step or several. So now and then a loop looks where it is, and moves.
 //
 // Workers spin for about 50 µs after their last item (ops of a step follow one another within a few µs), then sleep.
 class ThreadPool {

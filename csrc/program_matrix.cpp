@@ -148,7 +148,8 @@ OpBody build_gated_linear(const OpReader& op) {
   return [x = op.input_number(0), out = op.output_number(0), gate, up, activation](StepContext& c) {
     const GatedLinearArgs args{c.rows(x), gate->view(), up->view(), c.rows(out), activation};
     const size_t groups = (args.gate.rows + 31) / 32, group_bytes = 2 * (args.gate.tile_bytes + args.up.tile_bytes);
-    const Cut cut = cut_product(c.count(x), args.x.stride, groups, groups, group_bytes, c.kernels.linear.rows_per_pass, c.pool.num_threads());
+    const Cut cut =
+        cut_product(c.count(x), args.x.stride, groups, groups, group_bytes, c.kernels.linear.rows_per_pass, c.pool.num_threads());
     c.pool.parallel_for(cut.items(), [&](size_t item, size_t) {
       run_item(cut, item, [&](size_t r0, size_t r1, size_t g0, size_t g1) { c.kernels.linear.gated_linear(args, r0, r1, g0, g1); });
     });

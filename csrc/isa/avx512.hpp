@@ -119,7 +119,8 @@ OCTAVO_FN void f32_largest_two4(const F32 (&larger)[4], const F32 (&smaller)[4],
   };
   const Two all = join(low(pairs[0].first, pairs[1].first), high(pairs[0].first, pairs[1].first), low(pairs[0].second, pairs[1].second),
                        high(pairs[0].second, pairs[1].second));  // in each quarter of the lanes one number a group
-  const __m512 swapped = _mm512_shuffle_f32x4(all.first, all.first, 0x4E), swapped_after = _mm512_shuffle_f32x4(all.second, all.second, 0x4E);
+  const __m512 swapped = _mm512_shuffle_f32x4(all.first, all.first, 0x4E),
+               swapped_after = _mm512_shuffle_f32x4(all.second, all.second, 0x4E);
   const Two half = join(all.first, swapped, all.second, swapped_after);
   const Two one = join(half.first, _mm512_shuffle_f32x4(half.first, half.first, 0xB1), half.second,
                        _mm512_shuffle_f32x4(half.second, half.second, 0xB1));

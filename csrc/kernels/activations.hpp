@@ -136,9 +136,9 @@ OCTAVO_FN void store_floats(const Rows& out, size_t r, size_t column, F32 a, F32
 template <typename Value>
 OCTAVO_FN void store_columns_of(const Rows& out, size_t r, size_t first, size_t width, Value value) {
   if (out.kind == BufferKind::kQ8) {
-    return quantize_run(
-        (width + kQ8Group - 1) / kQ8Group, [&](size_t k, size_t h) __attribute__((always_inline)) { return value(32 * k + 16 * h); },
-        [&](size_t k) __attribute__((always_inline)) { return q8_place(out, r, first / kQ8Group + k); });
+    return quantize_run((width + kQ8Group - 1) / kQ8Group,
+                        [&](size_t k, size_t h) __attribute__((always_inline)) { return value(32 * k + 16 * h); },
+                        [&](size_t k) __attribute__((always_inline)) { return q8_place(out, r, first / kQ8Group + k); });
   }
   for (size_t i = 0; i < width; i += 32) store_floats(out, r, first + i, value(i), value(i + kLanes));
 }

@@ -465,7 +465,8 @@ OCTAVO_FN void store_values(const Rows& out, const AttentionItem& item, size_t c
     if (out.kind == BufferKind::kF32)
       __builtin_memcpy(f32_row(out, item.row + token) + column, values, width * sizeof(float));
     else
-      for (size_t i = 0; i < width; i += 32) store_floats(out, item.row + token, column + i, f32_load(values + i), f32_load(values + i + 16));
+      for (size_t i = 0; i < width; i += 32)
+        store_floats(out, item.row + token, column + i, f32_load(values + i), f32_load(values + i + 16));
   }
 }
 

@@ -230,12 +230,8 @@ struct RoomBF16 {
   size_t all() const { return queries + scores + weights + granule + pairs + joined; }
 };
 OCTAVO_FN RoomBF16 room_bf16(size_t rows, size_t head_dim, bool scaled) {
-  return {rows * kQueryStride / 2,
-          kRowsBF16 * kSplit,
-          kRowsBF16 * kSplit / 2,
-          kGranule * head_dim / 2,
-          scaled ? kSplit * head_dim : 0,
-          kSplit * head_dim / 2};
+  return {rows * kQueryStride / 2,        kRowsBF16 * kSplit,   kRowsBF16 * kSplit / 2, kGranule * head_dim / 2,
+          scaled ? kSplit * head_dim : 0, kSplit * head_dim / 2};
 }
 
 size_t scratch_floats_bf16(const AttentionArgs& args) {

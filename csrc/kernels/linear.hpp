@@ -87,8 +87,8 @@ void tile_pass(const uint8_t* tile, const char* x, size_t stride, size_t columns
   }
 }
 
-using TilePass = void (*)(const uint8_t* tile, const char* x, size_t stride, size_t columns, const Outliers& outliers, size_t row, size_t rows,
-                          float (*sums)[kTile]);
+using TilePass = void (*)(const uint8_t* tile, const char* x, size_t stride, size_t columns, const Outliers& outliers, size_t row,
+                          size_t rows, float (*sums)[kTile]);
 
 constexpr TilePass kTilePass[kWeightTypes] = {tile_pass<WeightType::kF32>,  tile_pass<WeightType::kF16>,    tile_pass<WeightType::kBF16>,
                                               tile_pass<WeightType::kQ4_0>, tile_pass<WeightType::kQ4_1>,   tile_pass<WeightType::kQ5_0>,

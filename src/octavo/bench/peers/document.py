@@ -197,7 +197,7 @@ def _sweep_section(result: CompareResult) -> Section:
 
 def _searched_alone(found: Mapping[str, Any]) -> bool:
     """Whether no rate near the limit was to be judged anew."""
-    return found.get("plan", {}).get("max_near_limit") == 0
+    return bool(found.get("plan", {}).get("max_near_limit") == 0)
 
 
 def _sweep_row(engine: EngineResult, part: PartResult) -> list[Cell]:

@@ -46,15 +46,22 @@ void quantize(const QuantizeArgs& args, size_t begin, size_t end) {
   }
 }
 
-void gated_act(const GatedActArgs& args, size_t begin, size_t end) {
+template <bool kRough>
+OCTAVO_FN void gated_act_row(const GatedActArgs& args, size_t r) {
   const size_t columns = args.gate.columns;
+  const float* gate = f32_row(args.gate, r);
+  const float* up = f32_row(args.up, r);
+  store_columns_of(args.out, r, 0, columns, [&](size_t column) __attribute__((always_inline)) {
+    return f32_activate<kRough>(args.activation, load_columns(gate, column, columns)) * load_columns(up, column, columns);
+  });
+}
+
+void gated_act(const GatedActArgs& args, size_t begin, size_t end) {
   for (size_t r = begin; r < end; ++r) {
-    const float* gate = f32_row(args.gate, r);
-    const float* up = f32_row(args.up, r);
-    const auto value = [&](size_t column) __attribute__((always_inline)) {
-      return f32_activate(args.activation, load_columns(gate, column, columns)) * load_columns(up, column, columns);
-    };
-    store_columns_of(args.out, r, 0, columns, value);
+    if (args.out.kind == BufferKind::kF32)
+      gated_act_row<false>(args, r);
+    else
+      gated_act_row<true>(args, r);
   }
 }
 

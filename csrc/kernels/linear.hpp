@@ -7,6 +7,8 @@
 // A tile's weights are unpacked to registers once for up to kRowsPerPass rows.
 #pragma once
 
+#include <type_traits>
+
 namespace octavo::OCTAVO_ISA {
 namespace {
 
@@ -144,13 +146,21 @@ void gated_linear(const GatedLinearArgs& args, size_t row_begin, size_t row_end,
         tile_product(args.gate, 2 * group + t, args.x, r, rows, outliers, gate[t]);
         tile_product(args.up, 2 * group + t, args.x, r, rows, outliers, up[t]);
       }
-      const auto value = [&](size_t i, size_t t) __attribute__((always_inline)) {
-        return t < present ? f32_mul(f32_activate(args.activation, f32_load(gate[t][i])), f32_load(up[t][i])) : f32_zero();
+      const auto value = [&](auto rough, size_t i, size_t t) __attribute__((always_inline)) {
+        const F32 opened = f32_activate<decltype(rough)::value>(args.activation, f32_load(gate[t][i]));
+        return t < present ? opened * f32_load(up[t][i]) : f32_zero();
       };
-      if (args.out.kind == BufferKind::kQ8)
-        quantize_run(rows, value, [&](size_t i) __attribute__((always_inline)) { return q8_place(args.out, r + i, group); });
-      else
-        for (size_t i = 0; i < rows; ++i) store_floats(args.out, r + i, 32 * group, value(i, 0), value(i, 1));
+      if (args.out.kind == BufferKind::kQ8) {
+        quantize_run(
+            rows, [&](size_t i, size_t t) __attribute__((always_inline)) { return value(std::true_type{}, i, t); },
+            [&](size_t i) __attribute__((always_inline)) { return q8_place(args.out, r + i, group); });
+      } else if (args.out.kind == BufferKind::kBF16) {
+        for (size_t i = 0; i < rows; ++i)
+          store_floats(args.out, r + i, 32 * group, value(std::true_type{}, i, 0), value(std::true_type{}, i, 1));
+      } else {
+        for (size_t i = 0; i < rows; ++i)
+          store_floats(args.out, r + i, 32 * group, value(std::false_type{}, i, 0), value(std::false_type{}, i, 1));
+      }
     }
   }
 }

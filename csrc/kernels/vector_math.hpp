@@ -49,7 +49,7 @@ OCTAVO_FN float exp_scalar(float x) {
   return f32_first(f32_exp(f32_set1(x)));
 }
 
-// 2^x for x <= 0 within 2^-18, which rounding to bf16 hides; 1 at 0, and what bf16 rounds to 0 below -127. NaN stays. Half the work of
+// 2^x for x <= 127 within 2^-18, which rounding to bf16 hides; 1 at 0, and what bf16 rounds to 0 below -127. NaN stays. Half the work of
 // f32_exp. 2^r on |r| <= 1/2 is the polynomial of degree 4 with the least relative error among those that are 1 at 0, times 2^n.
 OCTAVO_FN F32 f32_exp2_rough(F32 x) {
   constexpr float kNear[] = {0.009582853f, 0.055906426f, 0.240240991f, 0.693124175f, 1.0f};
@@ -71,19 +71,19 @@ OCTAVO_FN F32 f32_tanh(F32 x) {
   return f32_select_less(size, f32_set1(0.625f), near, f32_select_less(x, f32_zero(), f32_zero() - far, far));
 }
 
-// x * sigmoid(x).
-OCTAVO_FN F32 f32_silu(F32 x) {
-  return x / (f32_set1(1.0f) + f32_exp(f32_zero() - x));
+// x / (1 + e^-z): x * sigmoid(z). Rough: within 2^-18, which rounding to int8 or bf16 hides.
+template <bool kRough>
+OCTAVO_FN F32 f32_times_sigmoid(F32 x, F32 minus_z) {
+  const F32 power = kRough ? f32_exp2_rough(f32_min(f32_set1(127.0f), minus_z * f32_set1(1.44269504f))) : f32_exp(minus_z);
+  return x / (f32_set1(1.0f) + power);
 }
 
-// GELU by its tanh form (Hendrycks and Gimpel 2016): x / 2 * (1 + tanh u) = x * sigmoid(2 u), u = sqrt(2 / pi) * (x + 0.044715 x^3).
-OCTAVO_FN F32 f32_gelu_tanh(F32 x) {
-  const F32 minus_2u = f32_set1(-1.5957691216f) * f32_fma(f32_set1(0.044715f) * x * x, x, x);
-  return x / (f32_set1(1.0f) + f32_exp(minus_2u));
-}
-
+// SiLU: x * sigmoid(x). GELU by its tanh form (Hendrycks and Gimpel 2016): x / 2 * (1 + tanh u) = x * sigmoid(2 u),
+// u = sqrt(2 / pi) * (x + 0.044715 x^3).
+template <bool kRough>
 OCTAVO_FN F32 f32_activate(Activation activation, F32 x) {
-  return activation == Activation::kSilu ? f32_silu(x) : f32_gelu_tanh(x);
+  if (activation == Activation::kSilu) return f32_times_sigmoid<kRough>(x, f32_zero() - x);
+  return f32_times_sigmoid<kRough>(x, f32_set1(-1.5957691216f) * f32_fma(f32_set1(0.044715f) * x * x, x, x));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <mutex>
 #include <new>
 
 #include "counters.hpp"
@@ -11,6 +12,7 @@ namespace octavo {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kShared = 16 * kHugePage;  // of memory for parts; what nobody takes of it is never touched
 
 size_t round_up(size_t n, size_t unit) {
   return (n + unit - 1) / unit * unit;
@@ -46,6 +48,26 @@ void Memory::touch(size_t offset, size_t count) {
 
 Memory::~Memory() {
   if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+MemoryPart::MemoryPart(size_t bytes) {
+  static std::mutex mutex;
+  static std::weak_ptr<Memory> shared;
+  static size_t taken = 0;
+  const size_t size = round_up(bytes, 64);
+  if (size >= kHugePage) {
+    whole_ = std::make_shared<Memory>(size);
+    data_ = whole_->data();
+    return;
+  }
+  const std::lock_guard lock(mutex);
+  whole_ = shared.lock();
+  if (whole_ == nullptr || taken + size > kShared) {
+    shared = whole_ = std::make_shared<Memory>(kShared);
+    taken = 0;
+  }
+  data_ = whole_->data() + taken;
+  taken += size;
 }
 
 }  // namespace octavo

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace octavo {
@@ -31,6 +32,21 @@ public:
 private:
   uint8_t* data_ = nullptr;
   size_t bytes_ = 0;
+};
+
+// Memory that lies in huge pages though it is less than one: a part of a larger one, which lives as long as any of its parts. Reading a
+// small model's weights one after the other, each in pages of 4 KiB of its own, a processor would look up a page every 64 lines, and none
+// of its prefetchers goes past a page's end. Parts taken one after the other follow one another.
+class MemoryPart {
+public:
+  MemoryPart() = default;
+  explicit MemoryPart(size_t bytes);
+
+  uint8_t* data() const { return data_; }
+
+private:
+  std::shared_ptr<Memory> whole_;
+  uint8_t* data_ = nullptr;
 };
 
 }  // namespace octavo

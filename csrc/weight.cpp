@@ -54,7 +54,7 @@ PackedWeight::PackedWeight(const std::string& isa, ThreadPool& pool, const std::
   run_format_ = format.name;
   const size_t tiles = (rows + kTile - 1) / kTile, tile_bytes = kernels_->linear.tile_bytes(format.type, columns);
   nbytes_ = tiles * tile_bytes;
-  memory_ = Memory(nbytes_);
+  memory_ = MemoryPart(nbytes_);
   view_ = {memory_.data(), rows, columns, tile_bytes, format.type};
   const PackArgs args{data, columns / format.block * format.block_bytes, memory_.data(), view_};
   pool.parallel_ranges(tiles, 1 + 65536 / tile_bytes, [&](size_t begin, size_t end) { kernels_->linear.pack(args, begin, end); });

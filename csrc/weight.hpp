@@ -29,7 +29,7 @@ private:
   WeightView view_;
   size_t nbytes_;
   std::string run_format_;
-  Memory memory_;
+  MemoryPart memory_;
 };
 
 const char* kind_name(BufferKind kind);

@@ -206,6 +206,18 @@ def test_packed_size_is_the_formats_own_width() -> None:
         assert weight.run_format == name
 
 
+def test_small_matrices_share_memory_and_are_their_own() -> None:
+    fmt = FORMATS["Q4_1"]
+    data = [random_stored(fmt, 48, 64, seed=i) for i in range(40)]
+    before = _native.counters()[0]
+    weights = [packed(ISAS[0], fmt, each) for each in data]
+    assert _native.counters()[0] - before <= 1  # not one allocation each
+    del weights[::2]  # a part that goes takes no other with it
+    again = packed(ISAS[0], fmt, data[0])
+    for weight, each in zip([*weights, again], [*data[1::2], data[0]], strict=True):
+        np.testing.assert_array_equal(weight.unpack(), dequantized(fmt, each))
+
+
 def test_weights_are_refused_with_the_reason() -> None:
     data = np.zeros(18, np.uint8)
     with pytest.raises(ValueError, match="format: 'Q9' is not a weight format"):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.engine.calibration import calibrate
-from octavo.scheduler.pacer import MIN_PREFILL_TOKENS
+from octavo.scheduler.pacer import MANY, MIN_PREFILL_TOKENS, Pacer
 from octavo.scheduler.step import WaitReason
 from octavo.scheduler.step_cost import FRESH, StepCostModel, StepWork
 from support.simulation import Simulation
@@ -27,6 +27,8 @@ class Timed(Simulation):
     decode_pair: float | None = None
     """Seconds of a pair in a decode, if it differs."""
     noise: float = 0.05
+    stop: float = 0.0
+    """Seconds by which each 300th step is longer."""
     seed: int = 0
     calibrated: bool = True
     arrivals: list[tuple[float, str, int, int]] = field(default_factory=list)
@@ -51,7 +53,7 @@ class Timed(Simulation):
                 counts = self.scheduled[-1].num_scheduled_tokens
                 alone = [each.num_computed_tokens + 1 for each in self.scheduled[-1].running if counts[each.request_id] == 1]
                 seconds += (self.decode_pair - self.costs[2]) * sum(alone)
-            self.now += seconds * (1 + self.noise * self.random.standard_normal())
+            self.now += seconds * (1 + self.noise * self.random.standard_normal()) + self.stop * (len(self.scheduled) % 300 == 0)
             self.scheduler.pacer.observe(work, self.now - planned_at)
         for output in outputs:
             self.times.setdefault(output.request_id, []).extend([self.now] * len(output.new_token_ids))
@@ -132,6 +134,28 @@ def test_spikes_of_the_machine_widen_the_margin() -> None:
     sim.arrivals = [(1000 + 0.2 * i, f"r{i}", 256, 64) for i in range(40)]
     sim.serve()
     assert np.percentile(sim.gaps(set(sim.times)), 99) < LIMIT
+
+
+def test_while_little_prefill_waits_steps_leave_room_for_a_stop_of_the_machine() -> None:
+    """One step in 300 takes 15 ms more, too seldom for the margin: planned up to the limit they would be late."""
+    fields: dict[str, Any] = {"num_blocks": 700, "max_num_seqs": 64, "max_num_batched_tokens": 512, "max_model_len": 600}
+    sim = Timed(**fields, prefix_index="none", itl_limit=LIMIT, noise=0.01, stop=0.015)
+    sim.arrivals = [(1000 + 0.25 * i, f"r{i}", 256, 64) for i in range(100)]
+    sim.serve()
+    chunks = [scheduled.work.tokens - scheduled.work.waiting_decodes for scheduled in sim.scheduled[299::300] if scheduled.work.waiting_decodes]
+    assert sum(chunk > MIN_PREFILL_TOKENS for chunk in chunks) > 2  # the stops did hit such steps
+    assert sim.gaps(set(sim.times)).max() < LIMIT
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=2), st.floats(1e-5, 1e-2), st.floats(0.01, 1.0))
+def test_the_more_prefill_is_at_hand_the_longer_are_steps_within_the_limit(tokens: list[int], token_seconds: float, limit: float) -> None:
+    pacer = Pacer(limit)
+    pacer.cost.coefficients = np.array((0.0, token_seconds, 0.0, 0.0))
+    targets = [pacer.target_for(count) for count in sorted(tokens)]
+    assert targets == sorted(targets)
+    assert 0 < pacer.target_for(0) <= targets[0]
+    assert targets[-1] <= pacer.target < limit
+    assert pacer.target_for(int(MANY * limit / token_seconds) + 1) == pytest.approx(pacer.target)
 
 
 def test_prefill_goes_on_however_slow_the_decodes_are() -> None:

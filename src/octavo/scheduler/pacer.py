@@ -10,8 +10,12 @@ from octavo.scheduler.step_cost import StepCostModel, StepWork
 
 MIN_PREFILL_TOKENS = 16
 """Prefill that a step holds at least, if any waits for it: prefills go on however slow the decodes are."""
-HEADROOM = 0.9
-"""The part of the limit that a step is planned for; delivery needs the rest."""
+LONG, SHORT = 0.9, 0.65
+"""The parts of the limit that a step is planned for: at most, delivery needs the rest; and where little prefill waits. What stops the whole
+machine for a moment then seldom makes a token late, and short steps cost nobody anything but the prefills a little."""
+FEW, MANY = 6, 20
+"""Limits that the prefill at hand would take by itself: up to so many steps are short, from so many on long, since each long one pays for
+its decodes only once."""
 
 
 class Pacer:
@@ -35,9 +39,9 @@ class Pacer:
         self._decode_seconds = 0.0
         """Of the last step that only decoded."""
 
-    def plan(self, running: Iterable[Request]) -> StepPlan:
-        """For the next step; ``running`` as it stands before it."""
-        return StepPlan(self, running)
+    def plan(self, running: Iterable[Request], waiting_tokens: int = 0) -> StepPlan:
+        """For the next step; ``running`` as it stands before it, ``waiting_tokens`` of the prompts that have not started."""
+        return StepPlan(self, running, waiting_tokens)
 
     def observe(self, work: StepWork, seconds: float) -> None:
         """A step of this work ended so long after the one before it."""
@@ -75,16 +79,25 @@ class Pacer:
 
     @property
     def target(self) -> float:
-        """Seconds that a step is planned for; with the margin it ends inside the limit."""
+        """Seconds that a step is planned for at most; with the margin it ends inside the limit."""
+        return self._planned(LONG)
+
+    def target_for(self, prefill_tokens: int) -> float:
+        """Seconds that a step is planned for while prompts of so many tokens, all told, are at hand."""
         assert self.limit is not None
-        most = HEADROOM * self.limit
+        limits = self.cost.seconds_per_token * prefill_tokens / self.limit
+        return self._planned(SHORT + (LONG - SHORT) * min(max((limits - FEW) / (MANY - FEW), 0.0), 1.0))
+
+    def _planned(self, part: float) -> float:
+        assert self.limit is not None
+        most = part * self.limit
         return most - min(self.cost.margin(most), most / 2)
 
 
 class StepPlan:
     """One step's share-out. The decodes' part is set aside from the start, whoever's turn it is."""
 
-    def __init__(self, pacer: Pacer, running: Iterable[Request]) -> None:
+    def __init__(self, pacer: Pacer, running: Iterable[Request], waiting_tokens: int) -> None:
         self.work = StepWork()
         """What the step was given so far."""
         self._pacer = pacer
@@ -98,11 +111,15 @@ class StepPlan:
         self._batch = StepWork(tokens=MIN_PREFILL_TOKENS)
         """Everybody decoding, with the least prefill beside them: what comes of this batch."""
         self._prefill_tokens = 0
+        at_hand = waiting_tokens
         for request in running:
             self._batch.add(request.num_tokens, 1, True)
             if is_decode(request):
                 self._promised.add(request.num_computed_tokens, 1, True)
                 self._decodes_to_come += 1
+            else:
+                at_hand += request.num_tokens
+        self._target = pacer.target_for(at_hand)
         self._protects = self._promised.rows > 0
 
     def prefill_tokens(self, computed: int, wanted: int, budget: int) -> int:
@@ -112,7 +129,7 @@ class StepPlan:
         """
         if not self._protects:
             return min(wanted, budget)
-        most = self._pacer.cost.most_tokens(self._promised, computed, wanted, self._pacer.target)
+        most = self._pacer.cost.most_tokens(self._promised, computed, wanted, self._target)
         return max(min(wanted, max(most, MIN_PREFILL_TOKENS - self._prefill_tokens), budget - self._decodes_to_come), 0)
 
     def may_start(self, request: Request) -> bool:

@@ -106,7 +106,8 @@ class Scheduler:
         """
         self._expire()
         self._num_planned += 1
-        step = Step(SchedulerOutput(self._num_planned), self.config.max_num_batched_tokens, self.pacer.plan(self.running))
+        plan = self.pacer.plan(self.running, self.waiting.num_prompt_tokens)
+        step = Step(SchedulerOutput(self._num_planned), self.config.max_num_batched_tokens, plan)
         try:
             while step.budget > 0 and (request := self._next(step)) is not None:
                 try:

@@ -142,7 +142,8 @@ def test_while_little_prefill_waits_steps_leave_room_for_a_stop_of_the_machine()
     sim = Timed(**fields, prefix_index="none", itl_limit=LIMIT, noise=0.01, stop=0.015)
     sim.arrivals = [(1000 + 0.25 * i, f"r{i}", 256, 64) for i in range(100)]
     sim.serve()
-    chunks = [scheduled.work.tokens - scheduled.work.waiting_decodes for scheduled in sim.scheduled[299::300] if scheduled.work.waiting_decodes]
+    stopped = [scheduled.work for scheduled in sim.scheduled[299::300]]
+    chunks = [work.tokens - work.waiting_decodes for work in stopped if work.waiting_decodes]
     assert sum(chunk > MIN_PREFILL_TOKENS for chunk in chunks) > 2  # the stops did hit such steps
     assert sim.gaps(set(sim.times)).max() < LIMIT
 

@@ -56,10 +56,19 @@ size_t work_of(const AttentionArgs& args, const AttentionItem& item) {
   return item.tokens * heads_per_kv(args) * (std::min(end * kSplit, item.position + item.tokens) - begin * kSplit);
 }
 
+// Rows [begin, end) of a sequence's queries whose outputs somebody reads.
+std::pair<size_t, size_t> wanted_rows(const AttentionArgs& args, size_t sequence) {
+  const int32_t begin = args.step.query_start[sequence], end = args.step.query_start[sequence + 1];
+  if (!args.for_logits) return {begin, end};
+  const int32_t* last = args.step.logits_rows + args.step.num_logits;
+  const int32_t* first = std::lower_bound(args.step.logits_rows, last, begin);
+  return {first == last ? end : std::min(*first, end), end};
+}
+
 // One KV head's items of one sequence, the longest context first, so that the last task to be claimed is a short one.
 void add_items(const AttentionArgs& args, size_t sequence, size_t kv_head, StepVector<AttentionItem>& items) {
   const size_t most = tokens_per_item(args);
-  const size_t first = static_cast<size_t>(args.step.query_start[sequence]), end = static_cast<size_t>(args.step.query_start[sequence + 1]);
+  const auto [first, end] = wanted_rows(args, sequence);
   for (size_t count = (end - first + most - 1) / most; count-- > 0;) {
     const size_t row = first + count * most;
     items.push_back({

@@ -254,21 +254,23 @@ OpBody build_rope_kv_write(const OpReader& op) {
 }
 
 OpBody build_attention(const OpReader& op) {
-  op.expect(1, 1, 1, 4, 2);
+  op.expect(1, 1, 1, 5, 2);
   require_tokens(op);
   op.input_is(0, kF32);
   op.output_like(0, op.input(0));
   op.allow_same({});
   const size_t layer = op.integer(0, "layer", 0, kMaxLayers), group = op.integer(1, "group", 0, kMaxLayers);
   const size_t heads = op.integer(2, "q_heads", 1, kMaxHeads), window = op.integer(3, "window", 0, INT32_MAX);
+  const bool for_logits = op.integer(4, "for_logits", 0, 1) == 1;
   const Vector sinks = op.optional_vector(0, heads);
   op.require(op.number(1) >= 0, "softcap = " + std::to_string(op.number(1)) + " is negative");
   op.program.use_kv(
       {.op = 0, .layer = layer, .group = group, .width = op.input(0).columns, .heads = heads, .window = window, .attends = true});
   return [q = op.input_number(0), out = op.output_number(0), layer, group, heads, window, sinks, scale = op.number(0),
-          softcap = op.number(1)](StepContext& c) {
-    const AttentionArgs args{c.rows(q), c.rows(out), c.kv[group]->layer(layer), c.step, c.groups[group], data_of(sinks), heads, window,
-                             scale,     softcap};
+          softcap = op.number(1), for_logits](StepContext& c) {
+    const AttentionArgs args{
+        c.rows(q), c.rows(out), c.kv[group]->layer(layer), c.step, c.groups[group], data_of(sinks), heads, window, scale,
+        softcap,   for_logits};
     run_attention(c.kernels, c.pool, args, c.program.attention_scratch());
   };
 }

@@ -80,6 +80,7 @@ StepContext Program::check_step(const std::vector<const KVStorage*>& kv, const S
   if (vocab_ > 0) check_range([] { return std::string("token_ids"); }, step.token_ids, step.num_tokens, vocab_);
   check_range([] { return std::string("positions"); }, step.positions, step.num_tokens, INT32_MAX);
   check_range([] { return std::string("logits_rows"); }, step.logits_rows, step.num_logits, step.num_tokens);
+  if (!std::is_sorted(step.logits_rows, step.logits_rows + step.num_logits)) fail("logits_rows: they must rise");
   check_sequences(step);
 
   groups_.clear();

@@ -97,7 +97,7 @@ class AttentionBench:
         q = self.program.add_buffer("f32", layers.heads * layers.head_dim, "tokens")
         out = self.program.add_buffer("f32", layers.heads * layers.head_dim, "tokens")
         for layer in range(layers.count):
-            ints = [layer, 0, layers.heads, layers.window]
+            ints = [layer, 0, layers.heads, layers.window, 0]
             self.program.add_op("attention", [q], [out], [None], ints, [layers.head_dim**-0.5, 0.0])
         rows = np.random.default_rng(1).standard_normal((len(positions), layers.heads * layers.head_dim))
         self.program.write(q, rows.astype(np.float32))

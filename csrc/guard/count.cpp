@@ -83,7 +83,7 @@ public:
     for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = 1.0 / static_cast<double>(1 + i);
     program.add_op(
         {"rope_kv_write", {q, kv, kv}, {q}, {std::make_shared<const std::vector<double>>(frequencies)}, {6, 2, 64, 0, 0, 0}, {1.0}});
-    program.add_op({"attention", {q}, {out}, {std::monostate{}}, {0, 0, 6, 0}, {0.125, 0.0}});
+    program.add_op({"attention", {q}, {out}, {std::monostate{}}, {0, 0, 6, 0, 0}, {0.125, 0.0}});
     fill(program, q, 384, kContext);
     fill(program, kv, 128, kContext);
     const Step whole(kContext, kContext);

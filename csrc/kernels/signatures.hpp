@@ -152,7 +152,8 @@ struct AttentionArgs {
   size_t q_heads;
   size_t window;  // 0: none
   float scale;
-  float softcap;  // 0: none
+  float softcap;    // 0: none
+  bool for_logits;  // of each sequence only rows from its first row of logits on are wanted
 };
 
 // The unit of work: all query heads of one KV head, for a run of one sequence's query rows.

@@ -182,3 +182,22 @@ def test_unsuitable_storage_is_refused_by_name() -> None:
             _native.KVStorage(**{**good, name: value})
     with pytest.raises((ValueError, MemoryError)):
         _native.KVStorage(**{**good, "num_blocks": 2**60})
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("logits_rows", [[], [69], [5], [0, 69, 70], [30, 31, 60, 270], [70], [271]])
+def test_rows_with_logits_are_the_same_where_only_they_are_wanted(isa: str, logits_rows: list[int]) -> None:
+    """Of sequences of 70, 1 and 201 new tokens; what lies before a sequence's first row of logits is left as it was."""
+    shape, parts = Shape(heads=6, kv_heads=2, head_dim=32), [(0, 80, 70), (1, 40, 1), (2, 0, 201)]
+    whole, some = PagedCase(shape, [150, 41, 201], isa), PagedCase(shape, [150, 41, 201], isa, logits_rows=[])
+    for case in (whole, some):
+        case.step([(0, 0, 80), (1, 0, 40)])
+    some.logits_rows = logits_rows
+    some.program.write(some.out, np.full((272, 6 * 32), 7.0, np.float32))
+    want, got = whole.step(parts), some.step(parts)
+    bounds = np.cumsum([0, 70, 1, 201])
+    for begin, end in pairwise(bounds):
+        wanted = [row for row in logits_rows if begin <= row < end]
+        first = wanted[0] if wanted else end
+        assert got[first:end].tobytes() == want[first:end].tobytes()
+        assert (got[begin:first] == 7.0).all()

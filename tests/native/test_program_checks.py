@@ -59,8 +59,8 @@ WRONG: list[tuple[str, str, str, list[Any], list[int], list[float], str]] = [
     ("rope", "f", "f", [F[:8]], [2, 16, 0], [1.0], "input 0 is f32 of 64 columns, not f32 of 32"),
     ("rope", "f", "f", [F[:9]], [4, 16, 0], [1.0], "9 frequencies do not fit head_dim = 16"),
     ("rope", "logits", "logits", [F[:8]], [4, 16, 0], [1.0], "input 0 has logits' rows"),
-    ("attention", "f", "f", [None], [0, 0, 4, 0], [1.0, 0.0], "output 0 may not be input 0"),
-    ("attention", "f", "g", [F], [0, 0, 4, 0], [1.0, 0.0], "weight 0 has 64 entries, not 4"),
+    ("attention", "f", "f", [None], [0, 0, 4, 0, 0], [1.0, 0.0], "output 0 may not be input 0"),
+    ("attention", "f", "g", [F], [0, 0, 4, 0, 0], [1.0, 0.0], "weight 0 has 64 entries, not 4"),
     ("softcap", "f", "f", [], [], [0.0], "cap = 0.000000 is not positive"),
     ("gather", "f", "g", [], [], [], "from tokens' rows to logits' rows"),
     ("embed", "", "logits", [weight()], [], [1.0], "output 0 has logits' rows"),
@@ -105,7 +105,7 @@ def model(window: int = 0) -> _native.Program:
     program.add_op("embed", [], [x], [embedding], [], [1.0])
     program.add_op("linear", [x], [k, v], [to_k, to_k, None, None], [2, 0], [])
     program.add_op("kv_write", [k, v], [], [], [0, 0], [])
-    program.add_op("attention", [x], [out], [None], [0, 0, HEADS, window], [0.25, 0.0])
+    program.add_op("attention", [x], [out], [None], [0, 0, HEADS, window, 0], [0.25, 0.0])
     program.add_op("gather", [out], [last], [], [], [])
     return program
 
@@ -151,6 +151,7 @@ def test_a_good_step_runs() -> None:
         ("slot_mapping", 0, BLOCKS * BLOCK, r"slot_mapping\[0\]\[0\]: 80"),
         ("slot_mapping", 3, -1, r"slot_mapping\[0\]\[3\]: -1"),
         ("logits_rows", 1, 4, r"logits_rows\[1\]: 4"),
+        ("logits_rows", 1, 1, r"logits_rows: they must rise"),
     ],
 )
 def test_an_index_out_of_bounds_is_named(field: str, index: Any, value: int, message: str) -> None:

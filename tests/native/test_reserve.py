@@ -31,7 +31,7 @@ def program(pool: _native.ThreadPool, heads: int, out: str) -> _native.Program:
     model.add_op("linear", [x], [k, v], [to_k, to_k, None, None], [2, 0], [])
     frequencies = np.linspace(1.0, 0.1, DIM // 2)
     model.add_op("rope_kv_write", [x, k, v], [q], [frequencies], [heads, KV_HEADS, DIM, 0, 0, 0], [1.0])
-    model.add_op("attention", [q], [attended], [None], [0, 0, heads, 0], [0.25, 0.0])
+    model.add_op("attention", [q], [attended], [None], [0, 0, heads, 0, 0], [0.25, 0.0])
     model.add_op("gather", [x], [last], [], [], [])
     return model
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from octavo.models.config import ModelConfig
 from octavo.models.registry import ARCHITECTURES, build
-from octavo.ops.passes import fuse, lower
+from octavo.ops.passes import fuse, gather_early, lower
 from octavo.ops.program import OpRecord, Program, Value, plan_buffers, trace
 from octavo.ops.reference import ReferenceKV, ReferenceOps
 from octavo.ops.spec import Model
@@ -82,7 +82,39 @@ def test_a_fused_llama_layer_is_eight_ops(architecture: str) -> None:
     case = setup(architecture)
     kinds = [op.kind for op in fuse(trace(case.model), case.modes).ops]
     layer = ["rms_norm", "linear", "rope_kv_write", "attention", "linear", "rms_norm", "gated_linear", "linear"]
-    assert kinds == ["embed", *layer, *layer, "gather", "rms_norm", "linear"]
+    assert kinds == ["embed", *layer, *layer[:4], "gather", "gather", "quantize", *layer[4:], "rms_norm", "linear"]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_follows_the_last_attention_is_of_the_rows_with_logits(architecture: str) -> None:
+    case = setup(architecture)
+    ops = gather_early(trace(case.model)).ops
+    last = max(index for index, op in enumerate(ops) if op.kind == "attention")
+    assert all(value.rows == "tokens" for op in ops[: last + 1] for value in (*op.inputs, *op.outputs))
+    after = [op for op in ops[last + 1 :] if op.kind != "gather"]
+    assert all(value.rows == "logits" for op in after for value in (*op.inputs, *op.outputs))
+    assert [op.kind for op in after if op.kind == "linear"] == ["linear"] * 5  # o, gate, up, down, head
+
+
+def test_a_value_that_all_rows_need_is_gathered_where_only_the_logits_need_it() -> None:
+    """x feeds the next layer's norm and is its residual too: as a residual it is gathered, for the norm it is not."""
+    x, normed, kept, out = (Value(i, 8) for i in range(4))
+    read, logits = Value(4, 8, "logits"), Value(5, 8, "logits")
+    ops = [OpRecord("embed", (), (x,)), OpRecord("rms_norm", (x,), (normed,)), OpRecord("kv_write", (normed, normed), ())]
+    ops += [
+        OpRecord("attention", (normed,), (kept,), ints=(0, 0, 1, 0, 0)),
+        OpRecord("add", (x, kept), (out,)),
+        OpRecord("gather", (out,), (read,)),
+    ]
+    program = gather_early(Program((*ops, OpRecord("softcap", (read,), (logits,)))))
+    assert str(program).splitlines()[-4:] == [
+        "%6:f32[logits,8] = gather(%0)",
+        "%7:f32[logits,8] = gather(%2)",
+        "%3:f32[logits,8] = add(%6, %7)",
+        "%5:f32[logits,8] = softcap(%3)",
+    ]
+    assert program.ops[:3] == tuple(ops[:3])
+    assert program.ops[3] == OpRecord("attention", (normed,), (kept,), ints=(0, 0, 1, 0, 1))
 
 
 def test_quantization_is_shared_by_the_linears_that_read_it() -> None:

@@ -68,6 +68,8 @@ class PagedCase:
     """Seed of which blocks are whose."""
     pool: _native.ThreadPool = POOL
     out_kind: str = "f32"
+    logits_rows: Sequence[int] | None = None
+    """Of each step; if given, rows before a sequence's first may be left as they are."""
     sequences: list[PagedSequence] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,7 +108,7 @@ class PagedCase:
         self.q, self.k, self.v = (program.add_buffer("f32", n, "tokens") for n in (width, kv_width, kv_width))
         self.out = program.add_buffer(self.out_kind, width, "tokens")
         program.add_op("kv_write", [self.k, self.v], [], [], [1, 0], [])
-        ints = [1, 0, shape.heads, shape.window]
+        ints = [1, 0, shape.heads, shape.window, int(self.logits_rows is not None)]
         program.add_op("attention", [self.q], [self.out], [self.sinks], ints, [shape.scale, shape.softcap])
         dummy = program.add_buffer("f32", width, "tokens")
         program.add_op("add", [self.q, self.q], [dummy], [], [], [])  # a program's result is fp32
@@ -142,7 +144,7 @@ class PagedCase:
             seq_lens=np.asarray([first + count for _, first, count in parts], np.int32),
             block_tables=[table],
             slot_mapping=[(table[owner, positions // size] * size + positions % size).astype(np.int32)],
-            logits_rows=np.zeros(0, np.int32),
+            logits_rows=np.asarray(self.logits_rows or (), np.int32),
             block_size=size,
         )
 

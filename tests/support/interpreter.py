@@ -88,7 +88,7 @@ class Interpreter:
         return [self.ops.rope(q, q_heads, _rope(op, style))]
 
     def _attention(self, op: OpRecord, q: F32Array) -> list[F32Array]:
-        place, group, heads, window = op.ints
+        place, group, heads, window, _ = op.ints
         scale, softcap = op.floats
         spec = AttentionSpec(heads, scale, window, softcap, op.weights[0])  # type: ignore[arg-type]
         return [self.ops.attention(q, self._layer(place, group), spec)]

@@ -18,6 +18,7 @@ def lower(program: Program, activations: Mapping[str, str]) -> Program:
 
 def fuse(program: Program, activations: Mapping[str, str]) -> Program:
     """The program as it runs by default: all passes in order."""
+    program = gather_early(program)
     program = lower_activations(program, activations)
     program = fuse_gated_linear(program)
     program = merge_linears(program)
@@ -43,6 +44,49 @@ def lower_activations(program: Program, activations: Mapping[str, str]) -> Progr
             op = replace(op, inputs=(made[x.id, kind], *op.inputs[1:]))
         ops.append(op)
     return Program(tuple(ops))
+
+
+ROW_BY_ROW = frozenset({"rms_norm", "linear", "gated_act", "add", "softcap"})
+"""Ops each of whose output rows is made of the same rows of its inputs, wherever they are."""
+
+
+def gather_early(program: Program) -> Program:
+    """What only the logits need is computed for the rows that have logits: of the last layer, all that follows its attention.
+
+    ``gather`` moves up past ops that go row by row, as far as nobody else reads what they write. Of a prompt's rows one has logits, so a
+    prefill is shorter by most of a layer.
+    """
+    gathers = [index for index, op in enumerate(program.ops) if op.kind == "gather"]
+    if len(gathers) != 1:
+        return program
+    gather, users = gathers[0], program.users()
+    moved = {gather}
+    for index in range(gather - 1, -1, -1):
+        op = program.ops[index]
+        if op.kind in ROW_BY_ROW and all(reader in moved for value in op.outputs for reader in users[value.id]):
+            moved.add(index)
+    if moved == {gather}:
+        return program
+    first = min(moved)
+    written = {value.id for index in moved for value in program.ops[index].outputs}
+    needed = dict.fromkeys(value for index in sorted(moved) for value in program.ops[index].inputs if value.id not in written)
+    next_id = 1 + max(value.id for op in program.ops for value in op.outputs)
+    now = {value.id: replace(value, id=next_id + i, rows="logits") for i, value in enumerate(needed)}
+    now |= {value.id: replace(value, rows="logits") for index in moved for value in program.ops[index].outputs}
+    now[program.ops[gather].outputs[0].id] = now[program.ops[gather].inputs[0].id]
+    ops = [_for_logits(op) if op.kind == "attention" and moved.issuperset(users[op.outputs[0].id]) else op for op in program.ops[:first]]
+    ops += [OpRecord("gather", (value,), (now[value.id],)) for value in needed]
+    for index, op in enumerate(program.ops[first:], first):
+        if index == gather:
+            continue
+        inputs = tuple(now.get(value.id, value) if index in moved or index > gather else value for value in op.inputs)
+        ops.append(replace(op, inputs=inputs, outputs=tuple(now[v.id] for v in op.outputs) if index in moved else op.outputs))
+    return Program(tuple(ops))
+
+
+def _for_logits(attention: OpRecord) -> OpRecord:
+    """Attention whose output is read in the rows of logits alone."""
+    return replace(attention, ints=(*attention.ints[:-1], 1))
 
 
 def fuse_gated_linear(program: Program) -> Program:

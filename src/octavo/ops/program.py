@@ -152,7 +152,7 @@ class Tracer(Ops[Value]):
     def attention(self, q: Value, layer: KVLayer, spec: AttentionSpec) -> Value:
         _require(q.columns == spec.num_heads * layer.head_dim, f"Q {q} must have {spec.num_heads} heads of {layer.head_dim}")
         out = self._new(q.columns)
-        ints = [layer.index, layer.group, spec.num_heads, spec.window]
+        ints = [layer.index, layer.group, spec.num_heads, spec.window, 0]
         self._emit("attention", [q], out, [spec.sinks], ints, [spec.scale, spec.softcap])
         return out
 

@@ -136,8 +136,8 @@ class CpuBackend:
             "config": _plain(config),
             "num_threads": self._pool.num_threads,
             "weight_bytes_per_step": step_bytes,
-            "matmul_params": self._params(body),
-            "head_params": self._params([model.head]),
+            "matmul_params": self._params("tokens"),
+            "head_params": self._params("logits"),
             "attention": self._attention(),
             "tensors": [self._tensor(name) for name in self._stored],
             "program": str(self._executor.program).splitlines(),
@@ -148,17 +148,21 @@ class CpuBackend:
         costs: dict[int, dict[str, int]] = {}
         for op in self._executor.program.ops:
             if op.kind == "attention":
-                place, group, num_heads, window = op.ints
+                place, group, num_heads, window, _ = op.ints
                 layer = self._executor.groups[group][place]
                 cost = costs.setdefault(window, {"window": window, "flops_per_pair": 0, "kv_elements_per_token": 0})
                 cost["flops_per_pair"] += 4 * num_heads * layer.head_dim
                 cost["kv_elements_per_token"] += 2 * layer.num_kv_heads * layer.head_dim
         return list(costs.values())
 
-    def _params(self, parameters: list[Parameter]) -> dict[str, int]:
+    def _params(self, rows: str) -> dict[str, int]:
+        """Weights in the matrices that each of the step's tokens is multiplied with, or each row of logits, by arithmetic."""
         counts: Counter[str] = Counter()
-        for p in parameters:
-            counts[self._matrices[p.name].activation] += p.shape[0] * p.shape[1]
+        for op in self._executor.program.ops:
+            if op.kind in ("linear", "gated_linear") and op.outputs[0].rows == rows:
+                for p in op.weights:
+                    if isinstance(p, Parameter) and p.is_matrix:
+                        counts[self._matrices[p.name].activation] += p.shape[0] * p.shape[1]
         return dict(counts)
 
     def _tensor(self, name: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class RunnerInfo:
 
     weight_bytes_per_step     bytes of packed weights that a decode step reads (of an untied embedding one row)
     matmul_params             weights each token is multiplied with, by arithmetic: {"q8": …, "bf16": …, "f32": …}
-    head_params               the same for each row of logits
+    head_params               the same for each row of logits: the head, and of the last layer what follows its attention
     attention                 by window, over the layers that have it: [{"window": 0, "flops_per_pair": operations for one token that
                               attends to one position, "kv_elements_per_token": numbers stored for one token}]
     """

@@ -104,7 +104,8 @@ public:
                              shape_.q_heads,
                              shape_.window,
                              scale(),
-                             shape_.softcap};
+                             shape_.softcap,
+                             false};
     run_attention(subject_.kernels, pool, args, scratch);
     return out;
   }

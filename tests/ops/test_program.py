@@ -117,6 +117,54 @@ def test_a_value_that_all_rows_need_is_gathered_where_only_the_logits_need_it() 
     assert program.ops[3] == OpRecord("attention", (normed,), (kept,), ints=(0, 0, 1, 0, 1))
 
 
+@st.composite
+def programs_with_a_gather(draw: st.DrawFn) -> Program:
+    """Layers that may be wired in any way: values read early and late, by several, by the KV cache, or by nobody."""
+    values, ops = [Value(0, 8)], [OpRecord("embed", (), (Value(0, 8),))]
+    for index in range(1, draw(st.integers(2, 20))):
+        kind = draw(st.sampled_from(["add", "add", "rms_norm", "attention", "rope", "kv_write"]))
+        inputs = tuple(draw(st.sampled_from(values[-5:])) for _ in range(2 if kind in ("add", "kv_write") else 1))
+        if kind == "kv_write":
+            ops.append(OpRecord(kind, inputs, ()))
+        else:
+            values.append(Value(index, 8))
+            ops.append(OpRecord(kind, inputs, (values[-1],), ints=(0, 0, 1, 0, 0) if kind == "attention" else ()))
+    read, result = Value(100, 8, "logits"), Value(101, 8, "logits")
+    ops += [OpRecord("gather", (draw(st.sampled_from(values[-3:])),), (read,)), OpRecord("softcap", (read,), (result,))]
+    return Program(tuple(ops[: -draw(st.integers(0, 1)) or None]))
+
+
+def outcome(program: Program, logits_rows: list[int]) -> np.ndarray:
+    """The result on five tokens, in ops that tell rows apart; rows that an attention may leave are NaN."""
+    found: dict[Value, np.ndarray] = {}
+    for op in program.ops:
+        x = [found[value] for value in op.inputs]
+        if op.kind == "embed":
+            out = np.arange(5.0)[:, None] + np.arange(8)
+        elif op.kind == "add":
+            out = x[0] + 0.5 * x[1]
+        elif op.kind in ("rms_norm", "softcap"):
+            out = np.sin(x[0]) + len(op.kind)
+        elif op.kind == "rope":
+            out = x[0] * np.arange(1.0, 6.0)[:, None]
+        elif op.kind == "attention":
+            out = np.cumsum(x[0], axis=0)
+            out[: min(logits_rows, default=5) if op.ints[-1] else 0] = np.nan
+        elif op.kind == "gather":
+            out = x[0][logits_rows]
+        if op.kind != "kv_write":
+            found[op.outputs[0]] = out
+    return found[program.result]
+
+
+@given(programs_with_a_gather(), st.sets(st.integers(0, 4)).map(sorted))
+@settings(max_examples=500)
+def test_however_layers_are_wired_gathering_early_changes_nothing(program: Program, logits_rows: list[int]) -> None:
+    early = gather_early(program)
+    plan_buffers(early)
+    np.testing.assert_array_equal(outcome(early, logits_rows), outcome(program, logits_rows))
+
+
 def test_quantization_is_shared_by_the_linears_that_read_it() -> None:
     case = setup("llama")
     program = lower(trace(case.model), case.modes)

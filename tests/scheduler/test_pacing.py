@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.engine.calibration import calibrate
-from octavo.scheduler.pacer import MANY, MIN_PREFILL_TOKENS, Pacer
+from octavo.scheduler.pacer import MANY, MIN_PREFILL_TOKENS, SHORT, Pacer
 from octavo.scheduler.step import WaitReason
 from octavo.scheduler.step_cost import FRESH, StepCostModel, StepWork
 from support.simulation import Simulation
@@ -148,15 +148,45 @@ def test_while_little_prefill_waits_steps_leave_room_for_a_stop_of_the_machine()
     assert sim.gaps(set(sim.times)).max() < LIMIT
 
 
-@given(st.lists(st.integers(0, 10**6), min_size=2), st.floats(1e-5, 1e-2), st.floats(0.01, 1.0))
-def test_the_more_prefill_is_at_hand_the_longer_are_steps_within_the_limit(tokens: list[int], token_seconds: float, limit: float) -> None:
+@given(st.lists(st.integers(0, 10**6), min_size=2), st.integers(1, 200), st.floats(1e-5, 1e-2), st.floats(0.01, 1.0))
+def test_the_more_prefill_is_at_hand_the_longer_are_steps_within_the_limit(
+    tokens: list[int], rows: int, token_seconds: float, limit: float
+) -> None:
     pacer = Pacer(limit)
     pacer.cost.coefficients = np.array((0.0, token_seconds, 0.0, 0.0))
-    targets = [pacer.target_for(count) for count in sorted(tokens)]
+    decodes = StepWork(tokens=rows, rows=rows)
+    left = max(pacer.target - pacer.cost.predict(decodes), 0.0)
+    targets = [pacer.target_with(decodes, StepWork(tokens=count)) for count in [0, *sorted(tokens)]]
     assert targets == sorted(targets)
-    assert 0 < pacer.target_for(0) <= targets[0]
+    assert targets[0] == pytest.approx(pacer.target - (1 - SHORT) * left)
     assert targets[-1] <= pacer.target < limit
-    assert pacer.target_for(int(MANY * limit / token_seconds) + 1) == pytest.approx(pacer.target)
+    enough = StepWork(tokens=int(MANY * limit / token_seconds) + 1)
+    assert pacer.target_with(decodes, enough) == pytest.approx(pacer.target)
+
+
+@pytest.mark.parametrize(("decodes", "ahead", "own"), [(30, 0, 1000), (44, 0, 1000), (44, 400, 300), (44, 600, 300)])
+def test_what_short_steps_cost_a_prompt_is_foreseen(decodes: int, ahead: int, own: int) -> None:
+    """Beside decodes that take most of a step."""
+    fields: dict[str, Any] = {"num_blocks": 9000, "max_num_seqs": 256, "max_num_batched_tokens": 512, "max_model_len": 5000}
+    sim = Timed(**fields, prefix_index="none", itl_limit=LIMIT, ttft_limit=1.0, noise=0.01)
+    for i in range(decodes):
+        sim.add(f"stream{i}", 16, 1500)
+    while len(sim.scheduler.running) < decodes:
+        sim.step()
+    for i in range(8):  # the margin is of steps that were met
+        sim.add(f"before{i}", 400, 2)
+        while f"before{i}" not in sim.times:
+            sim.step()
+    if ahead:
+        sim.add("ahead", ahead, 2)
+    stats, since = sim.scheduler.stats(), sim.now
+    foreseen = (ahead + own) / stats.prefill_tokens_per_s
+    sim.add("prompt", own, 2)
+    while "prompt" not in sim.times:
+        sim.step()
+    assert 0.6 * foreseen < sim.times["prompt"][0] - since < 1.35 * foreseen
+    chunks = [scheduled.work.tokens - scheduled.work.waiting_decodes for scheduled in sim.scheduled[-5:-1]]
+    assert min(chunks) > MIN_PREFILL_TOKENS
 
 
 def test_prefill_goes_on_however_slow_the_decodes_are() -> None:

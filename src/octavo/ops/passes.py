@@ -57,36 +57,34 @@ def gather_early(program: Program) -> Program:
     prefill is shorter by most of a layer.
     """
     gathers = [index for index, op in enumerate(program.ops) if op.kind == "gather"]
-    if len(gathers) != 1:
+    if len(gathers) != 1 or gathers[0] == len(program.ops) - 1:
         return program
-    gather, users = gathers[0], program.users()
+    gather, users, producers = gathers[0], program.users(), program.producers()
     moved = {gather}
     for index in range(gather - 1, -1, -1):
         op = program.ops[index]
-        if op.kind in ROW_BY_ROW and all(reader in moved for value in op.outputs for reader in users[value.id]):
+        readers = {reader for value in op.outputs for reader in users[value.id]}
+        if op.kind in ROW_BY_ROW and readers and readers <= moved:
             moved.add(index)
-    if moved == {gather}:
-        return program
-    first = min(moved)
     written = {value.id for index in moved for value in program.ops[index].outputs}
     needed = dict.fromkeys(value for index in sorted(moved) for value in program.ops[index].inputs if value.id not in written)
     next_id = 1 + max(value.id for op in program.ops for value in op.outputs)
     now = {value.id: replace(value, id=next_id + i, rows="logits") for i, value in enumerate(needed)}
     now |= {value.id: replace(value, rows="logits") for index in moved for value in program.ops[index].outputs}
-    now[program.ops[gather].outputs[0].id] = now[program.ops[gather].inputs[0].id]
-    ops = [_for_logits(op) if op.kind == "attention" and moved.issuperset(users[op.outputs[0].id]) else op for op in program.ops[:first]]
-    ops += [OpRecord("gather", (value,), (now[value.id],)) for value in needed]
-    for index, op in enumerate(program.ops[first:], first):
-        if index == gather:
-            continue
-        inputs = tuple(now.get(value.id, value) if index in moved or index > gather else value for value in op.inputs)
-        ops.append(replace(op, inputs=inputs, outputs=tuple(now[v.id] for v in op.outputs) if index in moved else op.outputs))
+    result, source = program.ops[gather].outputs[0], program.ops[gather].inputs[0]
+    places: dict[int, list[OpRecord]] = {}
+    for value in needed:  # before all that is moved, or as soon as it is there
+        places.setdefault(max(min(moved), producers[value.id] + 1), []).append(OpRecord("gather", (value,), (now[value.id],)))
+    ops: list[OpRecord] = []
+    for index, op in enumerate(program.ops):
+        ops += places.get(index, [])
+        if index in moved - {gather}:
+            ops.append(replace(op, inputs=tuple(now[v.id] for v in op.inputs), outputs=tuple(now[v.id] for v in op.outputs)))
+        elif op.kind == "attention" and users[op.outputs[0].id] and moved.issuperset(users[op.outputs[0].id]):
+            ops.append(replace(op, ints=(*op.ints[:-1], 1)))
+        elif index != gather:
+            ops.append(replace(op, inputs=tuple(now[source.id] if v == result else v for v in op.inputs)))
     return Program(tuple(ops))
-
-
-def _for_logits(attention: OpRecord) -> OpRecord:
-    """Attention whose output is read in the rows of logits alone."""
-    return replace(attention, ints=(*attention.ints[:-1], 1))
 
 
 def fuse_gated_linear(program: Program) -> Program:

@@ -10,12 +10,14 @@ from octavo.scheduler.step_cost import StepCostModel, StepWork
 
 MIN_PREFILL_TOKENS = 16
 """Prefill that a step holds at least, if any waits for it: prefills go on however slow the decodes are."""
-LONG, SHORT = 0.9, 0.65
-"""The parts of the limit that a step is planned for: at most, delivery needs the rest; and where little prefill waits. What stops the whole
-machine for a moment then seldom makes a token late, and short steps cost nobody anything but the prefills a little."""
+HEADROOM = 0.9
+"""The part of the limit that a step is planned for at most; delivery needs the rest."""
+SHORT = 0.65
+"""The part of what the decodes leave of such a step that prefill gets while little of it waits: what stops the whole machine for a moment
+then seldom makes a token late."""
 FEW, MANY = 6, 20
-"""Limits that the prefill at hand would take by itself: up to so many steps are short, from so many on long, since each long one pays for
-its decodes only once."""
+"""Limits that the prefill at hand would take by itself: up to so many it gets SHORT, from so many on all that is left, since long steps pay
+for their decodes less often."""
 
 
 class Pacer:
@@ -80,18 +82,17 @@ class Pacer:
     @property
     def target(self) -> float:
         """Seconds that a step is planned for at most; with the margin it ends inside the limit."""
-        return self._planned(LONG)
-
-    def target_for(self, prefill_tokens: int) -> float:
-        """Seconds that a step is planned for while prompts of so many tokens, all told, are at hand."""
         assert self.limit is not None
-        limits = self.cost.seconds_per_token * prefill_tokens / self.limit
-        return self._planned(SHORT + (LONG - SHORT) * min(max((limits - FEW) / (MANY - FEW), 0.0), 1.0))
-
-    def _planned(self, part: float) -> float:
-        assert self.limit is not None
-        most = part * self.limit
+        most = HEADROOM * self.limit
         return most - min(self.cost.margin(most), most / 2)
+
+    def target_with(self, decodes: StepWork, at_hand: StepWork) -> float:
+        """Seconds that a step of ``decodes`` and some prefill is planned for, while there is so much prefill in all: longer for more."""
+        assert self.limit is not None
+        limits = self.cost.predict_more(at_hand) / self.limit
+        part = SHORT + (1 - SHORT) * min(max((limits - FEW) / (MANY - FEW), 0.0), 1.0)
+        longest = self.target
+        return longest - (1 - part) * max(longest - self.cost.predict(decodes), 0.0)
 
 
 class StepPlan:
@@ -111,15 +112,15 @@ class StepPlan:
         self._batch = StepWork(tokens=MIN_PREFILL_TOKENS)
         """Everybody decoding, with the least prefill beside them: what comes of this batch."""
         self._prefill_tokens = 0
-        at_hand = waiting_tokens
+        at_hand = StepWork(tokens=waiting_tokens)
         for request in running:
             self._batch.add(request.num_tokens, 1, True)
             if is_decode(request):
                 self._promised.add(request.num_computed_tokens, 1, True)
                 self._decodes_to_come += 1
             else:
-                at_hand += request.num_tokens
-        self._target = pacer.target_for(at_hand)
+                at_hand.add(0, request.num_tokens, False)
+        self._target = pacer.target_with(self._promised, at_hand)
         self._protects = self._promised.rows > 0
 
     def prefill_tokens(self, computed: int, wanted: int, budget: int) -> int:

@@ -91,10 +91,9 @@ class StepCostModel:
         a, b, c, d = self.coefficients
         return float(a + b * work.tokens + c * work.pairs + d * work.rows)
 
-    @property
-    def seconds_per_token(self) -> float:
-        """Of a long prefill, without what its attention takes."""
-        return float(self.coefficients[1])
+    def predict_more(self, work: StepWork) -> float:
+        """Seconds by which this work makes a step longer on average."""
+        return self.predict(work) - float(self.coefficients[0])
 
     def observe(self, work: StepWork, seconds: float) -> None:
         """A step of this work took so long."""

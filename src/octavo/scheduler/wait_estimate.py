@@ -38,25 +38,27 @@ class WaitEstimate:
 
     def stats(self, waiting: RequestQueue, running: Sequence[Request], blocked: WaitReason | None) -> dict[str, float]:
         """What decides when a newcomer would get its first token: fields of EngineStats. ``blocked``: why the head of the queue waits."""
-        backlog = waiting.num_prompt_tokens + sum(request.num_uncomputed_tokens for request in running if not is_decode(request))
+        started = sum(request.num_uncomputed_tokens for request in running if not is_decode(request))
         return {
-            "prefill_backlog": backlog,
-            "prefill_tokens_per_s": self.prefill_tokens_per_second(running),
+            "prefill_backlog": waiting.num_prompt_tokens + started,
+            "prefill_tokens_per_s": self.prefill_tokens_per_second(running, waiting.num_prompt_tokens),
             "seat_wait_s": self.seconds_for_seats(blocked, len(waiting)),
         }
 
-    def prefill_tokens_per_second(self, running: Iterable[Request]) -> float:
-        """Beside the decodes of ``running``; 0 as long as the cost of a step is not known."""
+    def prefill_tokens_per_second(self, running: Iterable[Request], waiting_tokens: int = 0) -> float:
+        """Beside the decodes of ``running``, with so many tokens of prompts that wait; 0 as long as the cost of a step is not known."""
         cost = self._pacer.cost
         if not cost.num_observed:
             return 0.0
-        decodes = StepWork()
+        decodes, at_hand = StepWork(), StepWork(tokens=waiting_tokens)
         for request in running:
             if is_decode(request):
                 decodes.add(request.num_computed_tokens, 1, True)
+            else:
+                at_hand.add(0, request.num_tokens, False)
         count = max(self._most_tokens - decodes.tokens, 1)
         if self._pacer.limit is not None and decodes.rows:
-            count = self._pacer.least_or(cost.most_tokens(decodes, 0, count, self._pacer.target))
+            count = self._pacer.least_or(cost.most_tokens(decodes, 0, count, self._pacer.target_with(decodes, at_hand)))
         decodes.add(0, count, False)
         return count / max(cost.predict(decodes), 1e-9)
 

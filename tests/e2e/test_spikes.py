@@ -35,8 +35,8 @@ def test_a_long_prompt_among_decoding_streams_is_told_from_the_engines_own_log(s
     try:
         observer = Observer(server.url, interval=0.2)
         observer.start()
-        streams = [drawn(i, 0.2 * i, 20, 250) for i in range(3)]
-        run = offer(Target(server.url, "scripted"), [*streams, drawn(3, 2.0, 1500, 3)], concurrency=None)
+        streams = [drawn(i, 0.2 * i, 20, 800) for i in range(3)]
+        run = offer(Target(server.url, "scripted"), [*streams, drawn(3, 1.2, 1500, 3)], concurrency=None)
         seen = observer.stop(run.started)
     finally:
         server.close()
@@ -45,7 +45,7 @@ def test_a_long_prompt_among_decoding_streams_is_told_from_the_engines_own_log(s
 
     # The log: whole, on the run's clock, and of the same tokens that the client saw.
     assert (seen.engine, seen.lost_steps, seen.partial) == ("octavo", 0, False)
-    assert sum(step.sampled for step in seen.steps) == 3 * 250 + 3
+    assert sum(step.sampled for step in seen.steps) == 3 * 800 + 3
     assert sum(step.prefill_tokens for step in seen.steps) == 3 * 20 + 1500
     first = min(record.chunks[0].time for record in run.records)
     assert min(step.time for step in seen.steps) <= first
@@ -55,8 +55,8 @@ def test_a_long_prompt_among_decoding_streams_is_told_from_the_engines_own_log(s
     assert spikes["causes"][0]["cause"] == "prefill chunk" and spikes["causes"][0]["spikes"] >= 3
     assert max(cause["worst"][0]["ms"] for cause in spikes["causes"] if cause["worst"]) == spikes["causes"][0]["worst"][0]["ms"]
     chunks = {step.step for step in seen.steps if step.prefill_tokens > 100}
-    worst = [range(spike["steps"][0], spike["steps"][1] + 1) for spike in spikes["causes"][0]["worst"]]
-    assert any(chunks & set(steps) for steps in worst)  # on a busy machine a short prompt's step may be among them
+    for worst in spikes["causes"][0]["worst"][:2]:
+        assert chunks & set(range(worst["steps"][0], worst["steps"][1] + 1))
 
     result = side.result
     assert 0.8 < result["kv_efficiency"] <= 1 and 0 < result["kv_usage"] < 1 and result["preemptions"] == 0
